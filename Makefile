@@ -1,0 +1,42 @@
+# `make test` on a fresh machine needs Python 3.11 or newer, and make. Everything else goes into .venv.
+PYTHON ?= $(firstword $(foreach p,python3 python3.13 python3.12 python3.11,\
+	$(shell $p -c 'import sys; sys.version_info >= (3, 11) and print("$p")' 2>/dev/null)) python3)
+BIN := .venv/bin
+
+.PHONY: test lint demo bench test-floor clean
+.DELETE_ON_ERROR:
+
+test: lint
+	$(BIN)/pytest
+
+lint: .venv/.installed
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+demo: .venv/.installed
+	$(BIN)/guarded demo
+
+bench: .venv/.installed
+	$(BIN)/python -m benchmarks
+
+# The lowest versions that pyproject.toml allows.
+test-floor: .venv-floor/.installed
+	.venv-floor/bin/pytest tests/core tests/langchain tests/llamaindex
+
+.venv-floor/.installed: CONSTRAINTS := -c tests/floor.txt
+.venv-floor/.installed: tests/floor.txt
+.venv/.installed .venv-floor/.installed: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo 'Python 3.11 or newer is needed; $(PYTHON) is not. Name another: make $(MAKECMDGOALS) PYTHON=...' >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+		{ echo 'Python cannot make virtual environments here. On Debian or Ubuntu: apt-get install python3-venv' >&2; exit 1; }
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(@D)/bin/python -m pip install --quiet --editable '.[all]' --group dev $(CONSTRAINTS)
+	@touch $@
+
+clean:
+	rm -rf .venv .venv-floor build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
