@@ -1,0 +1,49 @@
+"""What a schema must be before a tool is registered with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from guarded_core.errors import InvalidTool
+from guarded_core.schema.closing import close
+from guarded_core.schema.defaults import check_defaults
+from guarded_core.schema.document import kinds, read, refused
+from guarded_core.schema.structure import check_structure
+from guarded_core.schema.validation import compiled
+
+
+def lint(schema: Mapping[str, Any], *, root_object: bool = True) -> None:
+    """Refuse a schema that cannot be judged safely, in linear time and without looking anything up.
+
+    Checked: JSON types and bounds; the metaschema of draft 2020-12; references (local, to schemas, no loop that consumes
+    nothing); patterns (a linear-time engine takes them: no lookaround, no backreference); defaults (each fits its own
+    place, and a null that does not is taken for "no default"). With `root_object`, as for a tool's arguments, also that
+    the root accepts objects only, and that the schema can be closed.
+
+    Raises InvalidTool with the place and the reason.
+    """
+    try:
+        root = read(schema)
+        _check_metaschema(root)
+        check_structure(root)
+        compiled(root)
+        check_defaults(root)
+        if root_object:
+            if kinds(root, root) != {"object"}:
+                raise refused((), 'arguments are an object: say "type": "object" at the root')
+            for keep_open in (False, True):
+                compiled(close(root, keep_open=keep_open))
+    except RecursionError:
+        raise InvalidTool("schema: nested too deeply") from None
+
+
+def _check_metaschema(root: dict[str, Any]) -> None:
+    import jsonschema  # a twentieth of a second to load, and needed by those who register tools only
+
+    # Patterns are judged by the engine that will run them, not by Python's: hence no format check here.
+    try:
+        jsonschema.Draft202012Validator.check_schema(root, format_checker=jsonschema.FormatChecker(formats=()))
+    except jsonschema.SchemaError as error:
+        path = tuple(str(part) for part in error.absolute_path)
+        raise refused(path, f"not valid JSON Schema: {error.message[:200]}") from None
