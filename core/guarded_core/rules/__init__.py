@@ -1,0 +1,1 @@
+"""Rules over effective arguments: the engine, the kinds, the facts they see."""
