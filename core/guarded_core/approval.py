@@ -1,0 +1,270 @@
+"""A person's one-use approval of exactly one payload: the request, the vote, and the one way to decide."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any, Protocol, Self
+
+from guarded_core.audit.event import MAX_PRINCIPAL, MAX_REASON
+from guarded_core.errors import InvalidApproval
+from guarded_core.payload import PayloadLimits, freeze
+from guarded_core.tool import ToolRisk, is_identifier
+
+DEFAULT_EXPIRY_SECONDS = 15 * 60
+MAX_APPROVALS = 16
+
+
+class RequestState(StrEnum):
+    """Where a request stands."""
+
+    PENDING = "pending"  # waits for people
+    APPROVED = "approved"  # enough people said yes; one call may use it, once
+    REJECTED = "rejected"  # somebody said no
+    CONSUMED = "consumed"  # a call used it
+    REVOKED = "revoked"  # taken back before any call used it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HumanApproval:
+    """A yes that the application hands over itself, for a payload it already knows.
+
+    Build it with `for_payload`, or with `ApprovalRequest.grant`.
+
+    Attributes:
+        tool: name of the tool.
+        digest: SHA-256 of the canonical payload.
+        approver: who says yes, as the application authenticated them; at most 256 bytes.
+        reason: why; at most 2048 bytes.
+        request_id: the request it answers, None for one made in advance.
+    """
+
+    tool: str
+    digest: str
+    approver: str
+    reason: str
+    request_id: str | None = None
+
+    def __post_init__(self) -> None:
+        if not is_identifier(self.tool):
+            raise InvalidApproval("the tool's name is 1 to 64 ASCII letters, digits, '_' or '-'")
+        check_text(self.approver, MAX_PRINCIPAL, "the approver")
+        check_text(self.reason, MAX_REASON, "the reason")
+
+    @classmethod
+    def for_payload(cls, tool: str, payload: Mapping[str, Any], approver: str, reason: str) -> Self:
+        """The approval of `tool` with exactly `payload`. Raises InvalidApproval where that is no bounded JSON."""
+        try:
+            digest = freeze(payload, _APPROVABLE).digest
+        except ValueError as error:
+            raise InvalidApproval(f"the payload cannot be approved: {error}") from None
+        return cls(tool=tool, digest=digest, approver=approver, reason=reason)
+
+
+_APPROVABLE = PayloadLimits(bytes=16 << 20, nodes=1 << 20)
+
+
+@dataclass(frozen=True, slots=True)
+class Vote:
+    """One person's answer: who, yes or no, why, and when in ns since the epoch."""
+
+    by: str
+    approve: bool
+    reason: str
+    at_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalRequest:
+    """What a person is asked: this tool, for this principal, with exactly these effective arguments.
+
+    An approval of it covers one call that matches every bound field, before it expires, once.
+
+    Attributes:
+        id: unguessable.
+        tool, fingerprint, digest, policy, principal, session_id: what it is bound to; `policy` is the hash of what the
+            policy says of this tool. fingerprint and policy are None for an approval given in advance.
+        call_key: the ledger key, where the call has one; another call with equal arguments needs its own approval.
+        on_behalf_of: the principals that delegated to `principal`, root first.
+        risk: of the tool.
+        reasons: why a person is asked: the risk, or the names of the rules that ask.
+        arguments: the effective arguments, whole.
+        required: how many distinct people have to say yes.
+        self_approval: whether the principal's own chain may decide.
+        created_ns, expires_ns: ns since the epoch.
+        votes: answers so far.
+        state: where it stands.
+        version: grows with each change, for compare-and-set.
+    """
+
+    id: str
+    tool: str
+    digest: str
+    principal: str
+    session_id: str
+    created_ns: int
+    expires_ns: int
+    fingerprint: str | None = None
+    policy: str | None = None
+    call_key: str | None = None
+    on_behalf_of: tuple[str, ...] = ()
+    risk: ToolRisk | None = None
+    reasons: tuple[str, ...] = ()
+    arguments: Any = field(default=None, repr=False)
+    required: int = 1
+    self_approval: bool = False
+    votes: tuple[Vote, ...] = ()
+    state: RequestState = RequestState.PENDING
+    version: int = 0
+
+    def is_live(self, now_ns: int) -> bool:
+        """Whether it has not expired."""
+        return now_ns < self.expires_ns
+
+    def covers(self, wanted: ApprovalRequest) -> bool:
+        """Whether an approval of this one is an approval of `wanted`: every bound field is the same."""
+        return (
+            (self.tool, self.digest, self.principal, self.session_id)
+            == (wanted.tool, wanted.digest, wanted.principal, wanted.session_id)
+            and self.fingerprint in (None, wanted.fingerprint)
+            and self.policy in (None, wanted.policy)
+            and self.call_key in (None, wanted.call_key)
+        )
+
+    @property
+    def approvers(self) -> tuple[str, ...]:
+        """Who said yes, in order."""
+        return tuple(vote.by for vote in self.votes if vote.approve)
+
+    def grant(self, by: str, reason: str) -> HumanApproval:
+        """A yes to this very request, for `context.approve`."""
+        return HumanApproval(tool=self.tool, digest=self.digest, approver=by, reason=reason, request_id=self.id)
+
+    def voted(self, *, by: str, approve: bool, reason: str, now_ns: int) -> ApprovalRequest:
+        """This request with one more vote.
+
+        Raises:
+            InvalidApproval: it is decided or expired, `by` belongs to the principal's own chain, has voted already, or
+                a text is blank or too long.
+        """
+        check_text(by, MAX_PRINCIPAL, "the approver")
+        if reason:
+            check_text(reason, MAX_REASON, "the reason")
+        if self.state is not RequestState.PENDING:
+            raise InvalidApproval(f"this request is {self.state.value} already")
+        if not self.is_live(now_ns):
+            raise InvalidApproval("this request has expired; the agent has to ask again")
+        if not self.self_approval and by in (self.principal, *self.on_behalf_of):
+            raise InvalidApproval("nobody approves their own call; another person has to decide")
+        if any(vote.by == by for vote in self.votes):
+            raise InvalidApproval("this person has decided already; another one is needed")
+        votes = (*self.votes, Vote(by, approve, reason, now_ns))
+        state = RequestState.PENDING
+        if not approve:
+            state = RequestState.REJECTED
+        elif sum(vote.approve for vote in votes) >= self.required:
+            state = RequestState.APPROVED
+        return replace(self, votes=votes, state=state, version=self.version + 1)
+
+    def moved(self, state: RequestState) -> ApprovalRequest:
+        """This request in another state."""
+        return replace(self, state=state, version=self.version + 1)
+
+
+def new_id() -> str:
+    """32 unguessable hex digits."""
+    return os.urandom(16).hex()
+
+
+def check_text(text: object, limit: int, what: str) -> None:
+    """Raise InvalidApproval where `text` is blank or longer than `limit` bytes."""
+    if not isinstance(text, str) or not text.strip():
+        raise InvalidApproval(f"{what} must be text that is not blank")
+    if len(text.encode("utf-8", "surrogatepass")) > limit:
+        raise InvalidApproval(f"{what} is longer than {limit} bytes")
+
+
+class RequestStore(Protocol):
+    """The part of a store that keeps approval requests."""
+
+    def now_ns(self) -> int:
+        """The store's clock, ns since the epoch."""
+
+    def request(self, request_id: str) -> ApprovalRequest | None:
+        """The request of that id."""
+
+    def requests(self, *, session_id: str | None = None, state: RequestState | None = None) -> list[ApprovalRequest]:
+        """All requests of a session, or of all, oldest first."""
+
+    def replace_request(self, old: ApprovalRequest, new: ApprovalRequest) -> bool:
+        """Put `new` where `old` is, if it still is; compare by id and version."""
+
+
+class Approvals:
+    """The one place where requests are decided.
+
+    Args:
+        store: where they are kept; deciding works from any process that reaches it.
+    """
+
+    def __init__(self, store: RequestStore) -> None:
+        self._store = store
+
+    def get(self, request_id: str) -> ApprovalRequest:
+        """The request of that id. Raises InvalidApproval where there is none."""
+        request = self._store.request(request_id)
+        if request is None:
+            raise InvalidApproval("there is no such request; list the pending ones first")
+        return request
+
+    def pending(self, *, session_id: str | None = None) -> list[ApprovalRequest]:
+        """Requests that wait for people and have not expired, oldest first."""
+        now_ns = self._store.now_ns()
+        found = self._store.requests(session_id=session_id, state=RequestState.PENDING)
+        return [request for request in found if request.is_live(now_ns)]
+
+    def decide(self, request_id: str, *, by: str, approve: bool, reason: str = "") -> ApprovalRequest:
+        """Record one person's answer and return the request as it then stands.
+
+        Args:
+            request_id: which request.
+            by: who decides, as the application authenticated them.
+            approve: True for yes; anything but True is no.
+            reason: why; a no's reason reaches the model.
+
+        Raises:
+            InvalidApproval: see `ApprovalRequest.voted`.
+        """
+        return self._change(
+            request_id,
+            lambda request: request.voted(by=by, approve=approve is True, reason=reason, now_ns=self._store.now_ns()),
+        )
+
+    def answer(self, request_id: str, *, by: str, approve: bool, reason: str = "") -> ApprovalRequest:
+        """As `decide`, but where somebody else has decided meanwhile, their decision is returned."""
+        try:
+            return self.decide(request_id, by=by, approve=approve, reason=reason)
+        except InvalidApproval:
+            request = self.get(request_id)
+            if request.state is RequestState.PENDING:
+                raise
+            return request
+
+    def revoke(self, request_id: str) -> ApprovalRequest:
+        """Take back a request, or an approval that no call has used. Raises InvalidApproval where it is too late."""
+
+        def revoked(request: ApprovalRequest) -> ApprovalRequest:
+            if request.state in (RequestState.CONSUMED, RequestState.REVOKED):
+                raise InvalidApproval(f"this request is {request.state.value} already")
+            return request.moved(RequestState.REVOKED)
+
+        return self._change(request_id, revoked)
+
+    def _change(self, request_id: str, change: Callable[[ApprovalRequest], ApprovalRequest]) -> ApprovalRequest:
+        while True:  # each turn loses to another writer that got further, so this ends
+            request = self.get(request_id)
+            changed = change(request)
+            if self._store.replace_request(request, changed):
+                return changed

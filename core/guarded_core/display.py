@@ -1,0 +1,54 @@
+"""How people see what the guard holds: escaped text and tables, nothing that a payload could draw itself."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from datetime import UTC, datetime
+from typing import Any
+
+from guarded_core.approval import ApprovalRequest
+
+# Control, format (zero-width, bidirectional), private, unassigned, surrogate; line and paragraph separators.
+_INVISIBLE = frozenset({"Cc", "Cf", "Co", "Cn", "Cs", "Zl", "Zp"})
+
+
+def visible(text: str) -> str:
+    """`text` with every character that does not show, or that changes how others show, as ``\\u…``."""
+    return "".join(char if _shows(char) else _escape(char) for char in text)
+
+
+def _shows(char: str) -> bool:
+    category = unicodedata.category(char)
+    return char == " " or (category not in _INVISIBLE and category != "Zs")
+
+
+def _escape(char: str) -> str:
+    return char.encode("ascii", "backslashreplace").decode() if ord(char) > 0x7F else f"\\x{ord(char):02x}"
+
+
+def payload_text(arguments: Any) -> str:
+    """The arguments whole, as indented JSON in which every character is visible."""
+    lines = json.dumps(arguments, indent=2, ensure_ascii=False, sort_keys=True).split("\n")
+    return "\n".join(visible(line) for line in lines)
+
+
+def time_text(time_ns: int) -> str:
+    """A moment, such as ``2026-01-31 12:00:00 UTC``."""
+    return f"{datetime.fromtimestamp(time_ns / 1e9, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def request_text(request: ApprovalRequest) -> str:
+    """A request as a person reads it at a terminal: who, what, why, and the whole payload."""
+    chain = " on behalf of ".join([request.principal, *reversed(request.on_behalf_of)])
+    return "\n".join(
+        (
+            f"Approval wanted: {request.tool} ({request.risk.value if request.risk else 'no risk declared'})",
+            f"  for      {visible(chain)}",
+            f"  because  {visible(', '.join(request.reasons))}",
+            f"  people   {len(request.approvers)} of {request.required}",
+            f"  until    {time_text(request.expires_ns)}",
+            f"  request  {request.id}",
+            payload_text(request.arguments),
+        )
+    )
