@@ -1,0 +1,74 @@
+"""One call, one execution: what is remembered of a call that a framework may run again."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class CallState(StrEnum):
+    """How far a claimed call has come."""
+
+    CLAIMED = "claimed"  # it was about to run; without a later state it may have run
+    SUSPENDED = "suspended"  # the framework paused it in the middle, and will enter it again
+    DONE = "done"  # it ran, its output is kept
+    FAILED = "failed"  # it ran and is known to have failed: a new try is a new call
+    UNKNOWN = "unknown"  # it may have run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallKey:
+    """Where a call stands in its framework's run: durable across re-runs, restarts and processes.
+
+    Attributes:
+        position: the framework's stable position, such as a graph's thread and checkpoint namespace.
+        tool_call_id: the id the model's message gave the call.
+    """
+
+    position: str
+    tool_call_id: str
+
+    def key(self, principal: str, raw_digest: str) -> str:
+        """The ledger key: principal, position, id and raw arguments."""
+        return _join(principal, self.position, self.tool_call_id, raw_digest)
+
+    def twin_key(self, principal: str, session_id: str, raw_digest: str) -> str:
+        """The second index, without the position: it catches a resume under another one."""
+        return _join(principal, session_id, self.tool_call_id, raw_digest)
+
+
+def _join(*parts: str) -> str:
+    # Length prefixes: no two lists of parts share a key, whatever a model puts into an id.
+    joined = "".join(f"{len(part)}:{part}" for part in parts)
+    return hashlib.sha256(joined.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerEntry:
+    """One claimed call.
+
+    Attributes:
+        call_id: the guard's id of the call that holds the claim.
+        key: see `CallKey.key`.
+        twin_key: see `CallKey.twin_key`.
+        tool: name of the tool.
+        principal: who called.
+        session_id: in which session.
+        digest: of the effective arguments.
+        state: how far it came.
+        output: JSON of what it returned, while it is kept (DONE only).
+        expires_ns: until when `output` is kept, ns since the epoch; 0 where there is none.
+    """
+
+    call_id: str
+    key: str
+    twin_key: str
+    tool: str
+    principal: str
+    session_id: str
+    digest: str
+    state: CallState = CallState.CLAIMED
+    output: Any = None
+    expires_ns: int = 0

@@ -1,0 +1,233 @@
+"""What a store keeps, and the few atomic things it does.
+
+A call loads one `Snapshot`, is judged by it, and commits one `Change`; the commit checks everything again, and takes
+all of it or nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from decimal import Context, Decimal, Inexact, InvalidOperation, Overflow
+from typing import Any, Literal, Protocol
+
+from guarded_core.approval import ApprovalRequest, RequestStore
+from guarded_core.audit.event import AuditEvent
+from guarded_core.ledger import CallState, LedgerEntry
+from guarded_core.rules.case import Reservation, Window
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counter:
+    """A budget that a call spends one of.
+
+    Attributes:
+        key: its name in the store.
+        limit: how many may be spent at most.
+    """
+
+    key: str
+    limit: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """What a judgement needs to know.
+
+    Attributes:
+        principal: whose calls of unknown outcome are read.
+        session_id: whose approval requests are read.
+        root_id: the root session of the delegation chain, whose flags and denials count.
+        tool: for which tool requests are read.
+        counters: keys whose use is read.
+        windows: whose sums are read.
+        call_keys: the ledger keys of the call, exact one first, where it has any.
+    """
+
+    principal: str
+    session_id: str
+    root_id: str
+    tool: str
+    counters: tuple[str, ...] = ()
+    windows: tuple[Window, ...] = ()
+    call_keys: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """One consistent reading of a store.
+
+    Attributes:
+        now_ns: the store's clock, ns since the epoch.
+        spent: what each counter has spent; a missing one is 0.
+        used: the sum in each window by key; a missing one is 0.
+        flags: of the session tree.
+        requests: the session's requests for the tool that are pending, approved or rejected, oldest first.
+        entry: the ledger's entry of the call, by its key or else its twin key.
+        doubtful: digests of the principal's calls of this tool whose outcome is unknown.
+        denials: how many of the session tree's calls were denied so far.
+    """
+
+    now_ns: int
+    spent: Mapping[str, int] = field(default_factory=dict)
+    used: Mapping[str, Decimal] = field(default_factory=dict)
+    flags: frozenset[str] = frozenset()
+    requests: tuple[ApprovalRequest, ...] = ()
+    entry: LedgerEntry | None = None
+    doubtful: frozenset[str] = frozenset()
+    denials: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """Everything an allowed call takes, at once.
+
+    Attributes:
+        event: the Authorized event; a store that keeps the trail writes it in the same transaction.
+        root_id: the root session, which flags are raised on.
+        counters: spend one of each.
+        reservation: window slots to take, flags to raise, flags that must be absent.
+        requests: approved requests to consume, as they were read; each must still be that version.
+        claim: ledger entry to claim; neither of its keys may be claimed by another call.
+        supersedes: the call_id of the known-failed or resumed entry that `claim` may take over.
+    """
+
+    event: AuditEvent
+    root_id: str
+    counters: tuple[Counter, ...] = ()
+    reservation: Reservation = field(default_factory=Reservation)
+    requests: tuple[ApprovalRequest, ...] = ()
+    claim: LedgerEntry | None = None
+    supersedes: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settlement:
+    """How a call ended.
+
+    Attributes:
+        event: the terminal event; a store that keeps the trail writes it in the same transaction.
+        claimed: whether the call holds a ledger claim, to move to `state`.
+        state: what the ledger says from now on.
+        output: JSON of the result, kept for replays (DONE only).
+        keep_ns: how long `output` is kept.
+    """
+
+    event: AuditEvent
+    claimed: bool
+    state: CallState
+    output: Any = None
+    keep_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionRecord:
+    """A session as it is stored, so that another process can pick it up.
+
+    Attributes:
+        id: its name, prefixed with the principal.
+        principal: whose it is.
+        tools: the tools it may call.
+        max_calls: how many calls it may make.
+    """
+
+    id: str
+    principal: str
+    tools: frozenset[str]
+    max_calls: int
+
+
+Conflicting = Literal["counter", "slot", "flag", "request", "claim"]
+
+
+class Conflict(Exception):
+    """A commit did not fit any more: somebody else was first. Nothing was taken.
+
+    Attributes:
+        what: which part did not fit.
+        name: its key or name: the counter's key, the slot's rule, the flag, the request's id, the claim's key.
+    """
+
+    def __init__(self, what: Conflicting, name: str) -> None:
+        super().__init__(f"{what} conflict")
+        self.what = what
+        self.name = name
+
+
+class TooManyRequests(Exception):
+    """The session has as many requests pending as it may."""
+
+
+class Store(RequestStore, Protocol):
+    """Keeps what calls spend. Every method is atomic, and safe to call from several threads.
+
+    Any exception but those named is taken as: the store is not available, deny.
+
+    """
+
+    @property
+    def blocking(self) -> bool:
+        """Whether calls may wait for a disk or a network; then asyncio calls it in a worker thread."""
+
+    @property
+    def keeps_trail(self) -> bool:
+        """Whether its own event table is the audit trail."""
+
+    def open_session(self, session: SessionRecord) -> SessionRecord:
+        """Keep a new session, or return the stored one of that id; the caller compares the two."""
+
+    def load(self, query: Query) -> Snapshot:
+        """Read what `query` asks for, all at one moment."""
+
+    def commit(self, change: Change) -> None:
+        """Take everything in `change`. Raises Conflict, and has then taken nothing."""
+
+    def release(self, change: Change) -> None:
+        """Give back what `commit` took, for a call that never started.
+
+        A store that keeps the trail has written Authorized; it writes the terminal Failed event with code
+        "audit_unavailable" beside it.
+        """
+
+    def settle(self, settlement: Settlement) -> None:
+        """Record how a committed call ended."""
+
+    def deny(self, event: AuditEvent, root_id: str) -> int:
+        """Count a denial for the session tree, and return how many equal ones (`denial_key`) there are now.
+
+        A store that keeps the trail writes `event` with that count, where `is_recorded` says so.
+        """
+
+    def record(self, event: AuditEvent) -> None:
+        """Write an event to the trail of a store that keeps one; otherwise nothing."""
+
+    def add_request(self, request: ApprovalRequest, *, max_pending: int) -> None:
+        """Keep a new request. Raises TooManyRequests where the session has `max_pending` live pending ones."""
+
+
+# A double's digits reach from 10^308 to 10^-1074. What does not fit raises: a sum that was rounded is no sum.
+_EXACT = Context(prec=2000, traps=[Inexact, InvalidOperation, Overflow])
+
+
+def exact_sum(amounts: Iterable[Decimal]) -> Decimal:
+    """The sum without rounding. Raises decimal.DecimalException where there is none."""
+    total = Decimal(0)
+    for amount in amounts:
+        total = _EXACT.add(total, amount)
+    return total
+
+
+def denial_key(event: AuditEvent) -> tuple[str, str]:
+    """What makes two denials of a session equal: code, and tool where it is a registered one.
+
+    Names that a model makes up are counted as one, so that they cannot fill a store or a trail.
+    """
+    return (event.tool if event.fingerprint else "", event.code or "")
+
+
+def is_recorded(count: int) -> bool:
+    """Whether the `count`-th equal denial of a session is written: the first eight, then each doubling.
+
+    Denials are free, so a loop of them must not fill a trail; the event's count says how many it stands for.
+    """
+    return count <= 8 or count & (count - 1) == 0

@@ -1,0 +1,234 @@
+"""The store in memory: exact under threads and tasks, gone with the process."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable
+from dataclasses import replace
+from decimal import Decimal
+from typing import ClassVar
+
+from guarded_core.approval import ApprovalRequest, RequestState
+from guarded_core.audit.event import AuditEvent
+from guarded_core.ledger import CallState, LedgerEntry
+from guarded_core.rules.case import Window
+from guarded_core.store.base import (
+    Change,
+    Conflict,
+    Query,
+    SessionRecord,
+    Settlement,
+    Snapshot,
+    TooManyRequests,
+    denial_key,
+    exact_sum,
+)
+
+_OPEN = (RequestState.PENDING, RequestState.APPROVED, RequestState.REJECTED)
+
+
+class MemoryStore:
+    """Keeps everything in dicts under one lock.
+
+    Args:
+        clock: ns since the epoch, for tests; defaults to `time.time_ns`.
+    """
+
+    blocking: ClassVar[bool] = False
+    keeps_trail: ClassVar[bool] = False
+
+    def __init__(self, *, clock: Callable[[], int] = time.time_ns) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._spent: defaultdict[str, int] = defaultdict(int)
+        self._windows: defaultdict[str, deque[tuple[int, Decimal, str]]] = defaultdict(deque)
+        self._flags: defaultdict[str, dict[str, str]] = defaultdict(dict)
+        self._requests: dict[str, ApprovalRequest] = {}
+        self._by_session: defaultdict[str, list[str]] = defaultdict(list)
+        self._ledger: dict[str, LedgerEntry] = {}
+        self._claims: dict[str, str] = {}
+        self._doubtful: defaultdict[tuple[str, str], dict[str, str]] = defaultdict(dict)
+        self._denials: defaultdict[str, defaultdict[tuple[str, str], int]] = defaultdict(lambda: defaultdict(int))
+        self._sessions: dict[str, SessionRecord] = {}
+
+    def now_ns(self) -> int:
+        """The clock, ns since the epoch."""
+        return self._clock()
+
+    def open_session(self, session: SessionRecord) -> SessionRecord:
+        """Keep a new session, or return the stored one of that id."""
+        with self._lock:
+            return self._sessions.setdefault(session.id, session)
+
+    def load(self, query: Query) -> Snapshot:
+        """Read what `query` asks for, all at one moment."""
+        with self._lock:
+            now_ns = self._clock()
+            spent, flags, denials = self._spent, self._flags.get(query.root_id), self._denials.get(query.root_id)
+            return Snapshot(
+                now_ns=now_ns,
+                spent={key: spent.get(key, 0) for key in query.counters},
+                used={window.key: self._used(window, now_ns) for window in query.windows},
+                flags=frozenset(flags) if flags else frozenset(),
+                requests=self._open_requests(query.session_id, query.tool)
+                if query.session_id in self._by_session
+                else (),
+                entry=self._entry(query.call_keys, now_ns) if query.call_keys else None,
+                doubtful=frozenset(self._doubtful.get((query.principal, query.tool), {}).values()),
+                denials=sum(denials.values()) if denials else 0,
+            )
+
+    def commit(self, change: Change) -> None:
+        """Take everything in `change`. Raises Conflict, and has then taken nothing."""
+        with self._lock:
+            now_ns = self._clock()
+            self._check(change, now_ns)
+            self._take(change, now_ns)
+
+    def release(self, change: Change) -> None:
+        """Give back what `commit` took, for a call that never started."""
+        call_id = change.event.call_id
+        with self._lock:
+            for counter in change.counters:
+                self._spent[counter.key] -= 1
+            for slot in change.reservation.slots:
+                window = self._windows[slot.window.key]
+                self._windows[slot.window.key] = deque(taken for taken in window if taken[2] != call_id)
+            flags = self._flags[change.root_id]
+            for flag in change.reservation.raises:
+                if flags.get(flag) == call_id:
+                    del flags[flag]
+            for request in change.requests:
+                self._requests[request.id] = replace(request, version=request.version + 2)
+            if change.claim is not None:
+                self._unclaim(change.claim)
+
+    def settle(self, settlement: Settlement) -> None:
+        """Record how a committed call ended."""
+        if not settlement.claimed:
+            return
+        with self._lock:
+            entry = self._ledger.get(settlement.event.call_id)
+            if entry is None:
+                return  # released, or never claimed: then there is nothing to move
+            expires_ns = self._clock() + settlement.keep_ns if settlement.keep_ns else 0
+            doubtful = self._doubtful[entry.principal, entry.tool]
+            doubtful.pop(entry.call_id, None)
+            if settlement.state is CallState.UNKNOWN:
+                doubtful[entry.call_id] = entry.digest
+            self._ledger[entry.call_id] = replace(
+                entry, state=settlement.state, output=settlement.output, expires_ns=expires_ns
+            )
+
+    def deny(self, event: AuditEvent, root_id: str) -> int:
+        """Count a denial for the session tree, and return how many equal ones there are now."""
+        with self._lock:
+            counts, key = self._denials[root_id], denial_key(event)
+            counts[key] += 1
+            return counts[key]
+
+    def record(self, event: AuditEvent) -> None:
+        """Nothing: this store keeps no trail."""
+
+    def add_request(self, request: ApprovalRequest, *, max_pending: int) -> None:
+        """Keep a new request. Raises TooManyRequests where the session has `max_pending` live pending ones."""
+        with self._lock:
+            now_ns = self._clock()
+            if request.state is RequestState.PENDING:
+                others = (self._requests[request_id] for request_id in self._by_session[request.session_id])
+                pending = sum(other.state is RequestState.PENDING and other.is_live(now_ns) for other in others)
+                if pending >= max_pending:
+                    raise TooManyRequests
+            self._requests[request.id] = request
+            self._by_session[request.session_id].append(request.id)
+
+    def request(self, request_id: str) -> ApprovalRequest | None:
+        """The request of that id."""
+        with self._lock:
+            return self._requests.get(request_id)
+
+    def requests(self, *, session_id: str | None = None, state: RequestState | None = None) -> list[ApprovalRequest]:
+        """All requests of a session, or of all, oldest first."""
+        with self._lock:
+            ids = list(self._requests) if session_id is None else list(self._by_session.get(session_id, ()))
+            found = [self._requests[request_id] for request_id in ids]
+        return [request for request in found if state is None or request.state is state]
+
+    def replace_request(self, old: ApprovalRequest, new: ApprovalRequest) -> bool:
+        """Put `new` where `old` is, if it still is; compare by id and version."""
+        with self._lock:
+            current = self._requests.get(old.id)
+            if current is None or current.version != old.version:
+                return False
+            self._requests[old.id] = new
+            return True
+
+    # The rest runs under the lock.
+
+    def _check(self, change: Change, now_ns: int) -> None:
+        for counter in change.counters:
+            if self._spent.get(counter.key, 0) >= counter.limit:
+                raise Conflict("counter", counter.key)
+        taken: defaultdict[str, list[Decimal]] = defaultdict(list)  # two rules may take from one window
+        for slot in change.reservation.slots:
+            taken[slot.window.key].append(slot.amount)
+            if exact_sum([self._used(slot.window, now_ns), *taken[slot.window.key]]) > slot.limit:
+                raise Conflict("slot", slot.rule)
+        flags = self._flags.get(change.root_id, {})
+        for flag in change.reservation.forbids:
+            if flag in flags:
+                raise Conflict("flag", flag)
+        for request in change.requests:
+            current = self._requests.get(request.id)
+            usable = current is not None and current.state is RequestState.APPROVED and current.is_live(now_ns)
+            if current is None or not usable or current.version != request.version:
+                raise Conflict("request", request.id)
+        if change.claim is not None:
+            for key in (change.claim.key, change.claim.twin_key):
+                if self._claims.get(key, change.supersedes) != change.supersedes:
+                    raise Conflict("claim", key)
+
+    def _take(self, change: Change, now_ns: int) -> None:
+        call_id = change.event.call_id
+        for counter in change.counters:
+            self._spent[counter.key] += 1
+        for slot in change.reservation.slots:
+            self._windows[slot.window.key].append((now_ns, slot.amount, call_id))
+        if change.reservation.raises:
+            flags = self._flags[change.root_id]
+            for flag in change.reservation.raises:
+                flags.setdefault(flag, call_id)
+        for request in change.requests:
+            self._requests[request.id] = request.moved(RequestState.CONSUMED)
+        if change.claim is not None:
+            self._ledger[call_id] = change.claim
+            self._claims[change.claim.key] = self._claims[change.claim.twin_key] = call_id
+
+    def _used(self, window: Window, now_ns: int) -> Decimal:
+        taken = self._windows.get(window.key)
+        if not taken:
+            return Decimal(0)
+        while taken and taken[0][0] <= now_ns - window.interval_ns:
+            taken.popleft()
+        return exact_sum(amount for _, amount, _ in taken)
+
+    def _open_requests(self, session_id: str, tool: str) -> tuple[ApprovalRequest, ...]:
+        requests = (self._requests[request_id] for request_id in self._by_session[session_id])
+        return tuple(request for request in requests if request.tool == tool and request.state in _OPEN)
+
+    def _entry(self, keys: tuple[str, str], now_ns: int) -> LedgerEntry | None:
+        call_id = self._claims.get(keys[0]) or self._claims.get(keys[1])
+        if call_id is None:
+            return None
+        entry = self._ledger[call_id]
+        if entry.state is CallState.DONE and entry.expires_ns <= now_ns:
+            return replace(entry, output=None)
+        return entry
+
+    def _unclaim(self, claim: LedgerEntry) -> None:
+        self._ledger.pop(claim.call_id, None)
+        for key in (claim.key, claim.twin_key):
+            if self._claims.get(key) == claim.call_id:
+                del self._claims[key]
