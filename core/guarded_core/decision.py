@@ -1,0 +1,49 @@
+"""What would happen to a call, were it made now: the pipeline's judgement without its consequences."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from guarded_core.approval import ApprovalRequest
+from guarded_core.call import Authority, Call, open_dossier
+from guarded_core.errors import PolicyDenied, ToolExecutionError
+from guarded_core.judge import judge
+from guarded_core.ledger import LedgerEntry
+from guarded_core.rules.engine import PolicyViolation
+from guarded_core.steps import Flow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """The judgement of one call.
+
+    Attributes:
+        outcome: "allow", "ask" (a person first) or "deny".
+        code: the denial's code; None otherwise.
+        message: what the model would read of a denial.
+        violations: the rules that refuse.
+        approval_request: what a person would be asked; it was neither stored nor asked.
+        would_deny: names of unenforced rules that would refuse.
+    """
+
+    outcome: Literal["allow", "ask", "deny"]
+    code: str | None = None
+    message: str | None = None
+    violations: tuple[PolicyViolation, ...] = ()
+    approval_request: ApprovalRequest | None = field(default=None, repr=False)
+    would_deny: tuple[str, ...] = ()
+
+
+def preview(call: Call, authority: Authority) -> Flow[Decision]:
+    """Judge a call; nothing is spent, asked or recorded."""
+    dossier = open_dossier(call, authority)
+    try:
+        verdict = yield from judge(dossier)
+    except ToolExecutionError as error:
+        violations = error.violations if isinstance(error, PolicyDenied) else ()
+        return Decision(
+            outcome="deny", code=error.code, message=str(error), violations=violations, would_deny=dossier.would
+        )
+    request = None if isinstance(verdict, LedgerEntry) else verdict.ask
+    return Decision(outcome="ask" if request else "allow", approval_request=request, would_deny=dossier.would)

@@ -1,0 +1,261 @@
+"""The one way a call takes: judge (steps 1 to 8), ask and judge again, commit, execute, check the output, settle.
+
+`enforce` is a plain generator: it decides and raises, and yields a step (steps.py) whenever the world has to do
+something. Every entry, sync or async, direct or through a framework, runs this one flow.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from guarded_core.approval import ApprovalRequest, RequestState
+from guarded_core.audit.event import AuditEvent, Outcome
+from guarded_core.call import Authority, Call, Dossier, open_dossier
+from guarded_core.errors import (
+    AuditUnavailable,
+    CallBudgetExhausted,
+    ExecutionFailed,
+    HumanApprovalRequired,
+    InvalidApproval,
+    OutcomeUnaudited,
+    OutputTooLarge,
+    PolicyDenied,
+    StoreUnavailable,
+    ToolExecutionError,
+)
+from guarded_core.judge import Facts, Verdict, judge
+from guarded_core.ledger import CallState, LedgerEntry
+from guarded_core.payload import PayloadTooLarge, measure
+from guarded_core.rules.engine import PolicyViolation
+from guarded_core.steps import AddRequest, Ask, Commit, Decide, Deny, Execute, Flow, Record, Release, Settle
+from guarded_core.store.base import Change, Conflict, Settlement, TooManyRequests, is_recorded
+
+_log = logging.getLogger("guarded_core")
+
+
+def enforce(call: Call, authority: Authority) -> Flow[Any]:
+    """Take one call from proposal to outcome; the value is the tool's result.
+
+    Raises:
+        ToolExecutionError: the call was refused or failed (see errors.py).
+    """
+    dossier = open_dossier(call, authority)
+    try:
+        try:
+            admitted = yield from _admit(dossier)
+        except ToolExecutionError as error:
+            error.call_id = dossier.call_id
+            yield from _record_denial(dossier, error)
+            raise
+        if isinstance(admitted, LedgerEntry):
+            return call.decode(admitted.output)
+        return (yield from _execute(dossier, admitted))
+    except ToolExecutionError as error:
+        error.call_id = error.call_id or dossier.call_id
+        raise
+
+
+def _admit(dossier: Dossier) -> Flow[Facts | LedgerEntry]:
+    """Steps 1 to 9: judge, ask, judge again, commit. A call that ran before is its entry, to be replayed."""
+    while True:
+        verdict = yield from judge(dossier)
+        if isinstance(verdict, LedgerEntry):
+            return verdict
+        if verdict.ask is not None:
+            yield from _ask(dossier, verdict.ask, is_new=verdict.is_new)
+            continue
+        change = _change(dossier, verdict)
+        try:
+            yield from Commit(change)
+        except Conflict as conflict:
+            _refuse_conflict(dossier, conflict)
+            continue
+        except Exception as error:
+            raise StoreUnavailable(dossier.tool) from error
+        yield from _record_authorized(dossier, change)
+        return verdict.facts
+
+
+def _record_authorized(dossier: Dossier, change: Change) -> Flow[None]:
+    try:
+        yield from Record(change.event, stored=True)
+    except Exception as error:
+        try:
+            yield from Release(change)
+        except Exception as failure:
+            # What was taken stays taken: too little is left, never too much.
+            _log.error("call %s: what it took was not given back: %s", dossier.call_id, _type_name(failure))
+        raise AuditUnavailable(dossier.tool) from error
+
+
+def _ask(dossier: Dossier, request: ApprovalRequest, *, is_new: bool) -> Flow[None]:
+    """Store the request, ask, and put the answer where the next judgement finds it."""
+    tool = dossier.tool
+    dossier.requests = (request,)
+    if is_new:
+        try:
+            yield from AddRequest(request, dossier.authority.max_pending)
+        except TooManyRequests:
+            raise HumanApprovalRequired(
+                tool, message="Too many calls of this session wait for a person already. It did not run."
+            ) from None
+        except Exception as error:
+            raise StoreUnavailable(tool) from error
+        dossier.rules = request.reasons
+        yield from _record(dossier, dossier.event(Outcome.ASKED))
+        dossier.rules = ()
+    try:
+        answer = yield from Ask(request)
+    except dossier.call.signals:
+        raise
+    except Exception as error:
+        raise HumanApprovalRequired(tool, request) from error
+    if answer is None:
+        raise HumanApprovalRequired(tool, request)
+    try:
+        decided = yield from Decide(request.id, answer)
+    except InvalidApproval as error:
+        _log.warning("an approver's answer was not accepted: %s", error)
+        raise HumanApprovalRequired(tool, request) from error
+    except Exception as error:
+        raise StoreUnavailable(tool) from error
+    if decided.state is RequestState.PENDING:
+        raise HumanApprovalRequired(tool, decided)
+
+
+def _change(dossier: Dossier, verdict: Verdict) -> Change:
+    """Step 9: all that the call takes, in one piece."""
+    facts, keys = verdict.facts, dossier.call_keys()
+    claim = None
+    if keys is not None:
+        claim = LedgerEntry(
+            call_id=dossier.call_id,
+            key=keys[0],
+            twin_key=keys[1],
+            tool=dossier.tool,
+            principal=facts.context.principal,
+            session_id=facts.context.session_id,
+            digest=facts.effective.digest,
+        )
+    dossier.requests = verdict.granted
+    dossier.rules = dossier.would
+    event = dossier.event(Outcome.AUTHORIZED, code="would_deny" if dossier.would else None)
+    dossier.rules = ()
+    return Change(
+        event=event,
+        root_id=facts.context.root.session_id,
+        counters=facts.context.counters(dossier.tool, facts.settings.max_calls),
+        reservation=verdict.reservation,
+        requests=verdict.granted,
+        claim=claim,
+        supersedes=facts.snapshot.entry.call_id if facts.snapshot.entry else None,
+    )
+
+
+def _refuse_conflict(dossier: Dossier, conflict: Conflict) -> None:
+    """Somebody else was first: refuse what cannot come back, judge the rest again."""
+    if conflict.what == "counter":
+        raise CallBudgetExhausted(dossier.tool) from None
+    if conflict.what in ("slot", "flag"):
+        dossier.rules = (conflict.name,)
+        violation = PolicyViolation(conflict.name, dossier.call_id, "another call was first")
+        raise PolicyDenied(dossier.tool, [violation]) from None
+
+
+def _execute(dossier: Dossier, facts: Facts) -> Flow[Any]:
+    """Steps 10 to 12: run it once, check what comes back, settle it with exactly one terminal event."""
+    call, limit = dossier.call, facts.policy.output_bytes
+    step = Execute(call.function, facts.effective.copy())
+    try:
+        result = yield from step
+        call.check_output(result, limit)
+    except call.signals as signal:
+        yield from _settle(dossier, CallState.UNKNOWN, Outcome.UNKNOWN, code="suspended")
+        raise signal
+    except PayloadTooLarge as error:
+        too_large = OutputTooLarge(dossier.tool, actual=error.actual, limit=error.limit)
+        yield from _settle(dossier, CallState.FAILED, Outcome.FAILED, code=too_large.code)
+        raise too_large from None
+    except Exception as error:
+        failure = _as_failure(dossier, error, limit)
+        code = failure.code if isinstance(failure, OutputTooLarge) else ExecutionFailed.code
+        yield from _settle(dossier, CallState.FAILED, Outcome.FAILED, code=code, error_type=_type_name(error))
+        if failure is error:
+            raise
+        raise failure from None
+    except GeneratorExit:
+        raise  # the driver itself is gone: nothing can be settled, the trail shows Authorized without an end
+    except BaseException:
+        # Cancelled or interrupted: in the middle, nobody knows how far it came.
+        if step.started:
+            yield from _settle(dossier, CallState.UNKNOWN, Outcome.UNKNOWN, code="cancelled", quietly=True)
+        else:
+            yield from _settle(dossier, CallState.FAILED, Outcome.FAILED, code="cancelled", quietly=True)
+        raise
+    yield from _settle(dossier, CallState.DONE, Outcome.SUCCEEDED, result=result)
+    return result
+
+
+def _as_failure(dossier: Dossier, error: Exception, limit: int) -> Exception:
+    """What the caller gets for what the tool raised: its text is output too, untrusted and bounded."""
+    if dossier.call.wraps_errors:
+        return ExecutionFailed(dossier.tool)
+    try:
+        measure(str(error), limit)
+    except PayloadTooLarge as over:
+        return OutputTooLarge(dossier.tool, actual=over.actual, limit=over.limit)
+    except Exception:
+        return ExecutionFailed(dossier.tool)
+    return error
+
+
+def _settle(
+    dossier: Dossier,
+    state: CallState,
+    outcome: Outcome,
+    *,
+    code: str | None = None,
+    error_type: str | None = None,
+    result: Any = None,
+    quietly: bool = False,
+) -> Flow[None]:
+    event = dossier.event(outcome, code=code, error_type=error_type)
+    claimed = dossier.call_keys() is not None
+    try:
+        output = dossier.call.encode(result) if claimed and state is CallState.DONE else None
+        yield from Settle(Settlement(event=event, claimed=claimed, state=state, output=output, keep_ns=_KEEP_OUTPUT_NS))
+        yield from Record(event, stored=True)
+    except Exception as error:
+        _log.error("the outcome of call %s could not be recorded: %s", dossier.call_id, _type_name(error))
+        if quietly:  # a cancellation is on its way, and must not be swallowed
+            return
+        raise OutcomeUnaudited(dossier.tool, outcome=outcome.value, reason=_type_name(error)) from error
+
+
+_KEEP_OUTPUT_NS = 24 * 3600 * 1_000_000_000
+
+
+def _record(dossier: Dossier, event: AuditEvent) -> Flow[None]:
+    try:
+        yield from Record(event)
+    except Exception as error:
+        raise AuditUnavailable(dossier.tool) from error
+
+
+def _record_denial(dossier: Dossier, error: ToolExecutionError) -> Flow[None]:
+    """Write the one Denied event; where it cannot be written, that is the denial."""
+    if isinstance(error, AuditUnavailable | StoreUnavailable):
+        return  # there is nowhere to write it
+    context = dossier.call.context
+    event = dossier.event(Outcome.DENIED, code=error.code)
+    try:
+        count = yield from Deny(event, context.root.session_id if context else "")
+        if is_recorded(count):
+            yield from Record(event.repeated(count), stored=True)
+    except Exception as failure:
+        raise AuditUnavailable(dossier.tool) from failure
+
+
+def _type_name(error: BaseException) -> str:
+    return type(error).__name__[:64]

@@ -1,0 +1,283 @@
+"""Steps 1 to 8 of a call's way: whether it may run, by one policy and one snapshot of the store.
+
+Judging spends, asks and records nothing; `flow.enforce` does, around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from guarded_core.approval import ApprovalRequest, RequestState, new_id
+from guarded_core.call import Call, Dossier
+from guarded_core.context import ToolExecutionContext
+from guarded_core.errors import (
+    ApprovalPayloadMismatch,
+    ApprovalRejected,
+    CallBudgetExhausted,
+    InputTooLarge,
+    InvalidPayload,
+    NoSession,
+    OutcomeUnknown,
+    PolicyDenied,
+    StoreUnavailable,
+    ToolExecutionError,
+    Unauthorized,
+)
+from guarded_core.ledger import CallState, LedgerEntry
+from guarded_core.payload import (
+    Payload,
+    PayloadLimits,
+    PayloadRefused,
+    PayloadTooLarge,
+    freeze,
+    parse,
+)
+from guarded_core.policy import ToolExecutionPolicy, ToolSettings
+from guarded_core.rules.case import Action, Case, Reservation
+from guarded_core.rules.engine import PolicyViolation
+from guarded_core.schema import complete
+from guarded_core.steps import Flow, Load
+from guarded_core.store.base import Query, Snapshot
+from guarded_core.tool import ToolRisk, ToolSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What one judgement stands on, all of one moment."""
+
+    context: ToolExecutionContext
+    policy: ToolExecutionPolicy
+    spec: ToolSpec
+    settings: ToolSettings
+    risk: ToolRisk
+    snapshot: Snapshot
+    effective: Payload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """A judgement that refused nothing: what the call has to take, and whether a person is to be asked first.
+
+    Attributes:
+        facts: what it stands on.
+        reservation: window slots and flags.
+        granted: approved requests to consume.
+        ask: the request to put before a person; None where the call may go on.
+        is_new: `ask` is not stored yet.
+    """
+
+    facts: Facts
+    reservation: Reservation
+    granted: tuple[ApprovalRequest, ...] = ()
+    ask: ApprovalRequest | None = None
+    is_new: bool = False
+
+
+def judge(dossier: Dossier) -> Flow[Verdict | LedgerEntry]:
+    """Steps 1 to 8, by one policy and one snapshot of the store; a call that ran before is its ledger entry."""
+    call, authority, tool = dossier.call, dossier.authority, dossier.tool
+    context = call.context
+    policy = dossier.policy = authority.policy()
+    if context is None or not context.is_open:
+        raise NoSession(tool, call.no_context)
+    spec = dossier.spec = call.spec
+    if spec is None:
+        raise authority.unknown(tool)
+    settings, risk = _authorise(dossier, policy, spec, context)
+
+    bounded = _bound(tool, call.arguments, policy.limits)
+    dossier.raw_digest = bounded.digest if isinstance(bounded, Payload) else ""
+    windows = (*policy.engine.windows(tool, context.scope), *authority.engine.windows(tool, context.scope))
+    query = context.query(tool, settings.max_calls, windows=windows, call_keys=dossier.call_keys())
+    snapshot = yield from _load(tool, query)
+    if snapshot.denials >= authority.max_denials:
+        raise NoSession(tool, "This session is over: too many of its calls were refused. Tell the user.")
+    if snapshot.entry is not None and _is_finished(tool, snapshot.entry, snapshot.now_ns):
+        return snapshot.entry
+    if any(snapshot.spent[counter.key] >= counter.limit for counter in context.counters(tool, settings.max_calls)):
+        raise CallBudgetExhausted(tool)
+    # The source's order: an empty budget is told before a payload's faults.
+    if not isinstance(bounded, Payload):
+        raise bounded
+    effective = dossier.effective = dossier.effective or _effective(call, spec, settings, bounded, policy)
+    facts = Facts(
+        context=context,
+        policy=policy,
+        spec=spec,
+        settings=settings,
+        risk=risk,
+        snapshot=snapshot,
+        effective=effective,
+    )
+    reservation, asks = _apply_rules(dossier, facts)
+    return _approval(dossier, facts, reservation, asks)
+
+
+def _authorise(
+    dossier: Dossier, policy: ToolExecutionPolicy, spec: ToolSpec, context: ToolExecutionContext
+) -> tuple[ToolSettings, ToolRisk]:
+    """Step 2: allowlist and principal's set; one Unauthorized for both, so that neither can be probed."""
+    tool = dossier.tool
+    settings = policy.settings(tool)
+    if settings is None or tool not in context.tools:
+        raise Unauthorized(tool)
+    risk = policy.risk(spec)
+    if risk is None:
+        # Nobody said how dangerous it is.
+        raise Unauthorized(tool)
+    dossier.risk = risk
+    pinned = settings.schema_sha256
+    if (pinned is not None and pinned != spec.fingerprint) or (dossier.call.drifted and dossier.call.drifted()):
+        raise PolicyDenied(
+            tool, [PolicyViolation("tool_changed", dossier.call_id, "the tool is not what was registered")]
+        )
+    return settings, risk
+
+
+def _bound(tool: str, arguments: object, limits: PayloadLimits) -> Payload | ToolExecutionError:
+    """Step 3: the exact private copy of the arguments, or what is wrong with them."""
+    try:
+        payload = freeze(parse(arguments, limits) if isinstance(arguments, str | bytes) else arguments, limits)
+    except PayloadTooLarge as error:
+        return InputTooLarge(tool, actual=error.actual, limit=error.limit, what=error.what)
+    except PayloadRefused as error:
+        return InvalidPayload(tool, error.reason)
+    if type(payload.value) is not dict:
+        return InvalidPayload(tool, "the arguments are no JSON object")
+    return payload
+
+
+def _load(tool: str, query: Query) -> Flow[Snapshot]:
+    try:
+        return (yield from Load(query))
+    except Exception as error:
+        raise StoreUnavailable(tool) from error
+
+
+def _is_finished(tool: str, entry: LedgerEntry, now_ns: int) -> bool:
+    """Step 4: a finished call is replayed, a failed one may be tried again, any other never runs again by itself."""
+    if entry.state is CallState.FAILED:
+        return False
+    if entry.state is not CallState.DONE:
+        raise OutcomeUnknown(tool)
+    if entry.expires_ns <= now_ns:
+        raise OutcomeUnknown(tool, "This call ran before, and its result is no longer kept. It is not run again.")
+    return True
+
+
+def _effective(
+    call: Call, spec: ToolSpec, settings: ToolSettings, raw: Payload, policy: ToolExecutionPolicy
+) -> Payload:
+    """Step 6: checked on the closed schema, with defaults filled in; what every later step and the tool see."""
+    reason = spec.validator(keep_open=settings.open_arguments).check(raw.value)
+    if reason is not None:
+        raise InvalidPayload(spec.name, reason)
+    if call.complete is not None:
+        completed = _completed(call.complete, spec.name, raw)
+    elif spec.has_defaults:
+        completed = complete(spec.schema, raw.value)
+    else:
+        return raw
+    effective = _bound(spec.name, completed, policy.limits)
+    if not isinstance(effective, Payload):
+        raise effective
+    return effective
+
+
+def _completed(parse_and_dump: Callable[[dict[str, Any]], Any], tool: str, raw: Payload) -> Any:
+    try:
+        return parse_and_dump(raw.copy())
+    except ToolExecutionError:
+        raise
+    except Exception:
+        # A validator of the tool's own; its text may quote what it was given.
+        raise InvalidPayload(tool, "the tool's own validation refused them") from None
+
+
+def _apply_rules(dossier: Dossier, facts: Facts) -> tuple[Reservation, tuple[str, ...]]:
+    """Step 7: every rule over the effective arguments; all violations in order. Deny beats ask beats allow."""
+    case = Case(
+        action=Action(tool=dossier.tool, parameters=facts.effective.value, id=dossier.call_id),
+        scope=facts.context.scope,
+        used=facts.snapshot.used,
+        flags=facts.snapshot.flags,
+        state=dossier.authority.state,
+    )
+    written, coded = facts.policy.engine.judge(case), dossier.authority.engine.judge(case)
+    dossier.would = (*written.would, *coded.would)
+    violations = (*written.violations, *coded.violations)
+    if violations:
+        dossier.rules = tuple(violation.policy_name for violation in violations)
+        raise PolicyDenied(dossier.tool, violations)
+    asks = tuple(ask.policy_name for ask in (*written.asks, *coded.asks))
+    return written.reservation.joined(coded.reservation), asks
+
+
+def _approval(dossier: Dossier, facts: Facts, reservation: Reservation, asks: tuple[str, ...]) -> Verdict:
+    """Step 8: where risk, a rule or doubt asks for it, an approval of exactly this, or the request for one."""
+    reasons = asks
+    if facts.risk.needs_approval:
+        reasons = (f"risk:{facts.risk.value}", *reasons)
+    if facts.effective.digest in facts.snapshot.doubtful:
+        reasons = (*reasons, "outcome_unknown")
+    if not reasons:
+        return Verdict(facts=facts, reservation=reservation)
+    wanted = _request(dossier, facts, reasons)
+    live = [request for request in facts.snapshot.requests if request.is_live(facts.snapshot.now_ns)]
+    covering = [request for request in live if request.covers(wanted)]
+    granted = _granted(covering, facts.settings, (*facts.context.on_behalf_of, facts.context.principal))
+    if granted:
+        return Verdict(facts=facts, reservation=reservation, granted=granted)
+    for request in covering:
+        if request.state is RequestState.REJECTED:
+            dossier.requests = (request,)
+            raise ApprovalRejected(dossier.tool, request.votes[-1].reason)
+    for request in covering:
+        if request.state is RequestState.PENDING:
+            return Verdict(facts=facts, reservation=reservation, ask=request)
+    if not dossier.authority.asks and any(request.state is RequestState.APPROVED for request in live):
+        raise ApprovalPayloadMismatch(dossier.tool)
+    return Verdict(facts=facts, reservation=reservation, ask=wanted, is_new=True)
+
+
+def _request(dossier: Dossier, facts: Facts, reasons: tuple[str, ...]) -> ApprovalRequest:
+    context, settings, now_ns = facts.context, facts.settings, facts.snapshot.now_ns
+    keys = dossier.call_keys()
+    return ApprovalRequest(
+        id=new_id(),
+        tool=dossier.tool,
+        digest=facts.effective.digest,
+        fingerprint=facts.spec.fingerprint,
+        policy=facts.policy.tool_hash(dossier.tool),
+        principal=context.principal,
+        on_behalf_of=context.on_behalf_of,
+        session_id=context.session_id,
+        call_key=keys[0] if keys else None,
+        risk=facts.risk,
+        reasons=reasons,
+        arguments=facts.effective.copy(),
+        required=settings.approvals,
+        self_approval=settings.self_approval,
+        created_ns=now_ns,
+        expires_ns=now_ns + settings.expires_seconds * 1_000_000_000,
+    )
+
+
+def _granted(
+    covering: list[ApprovalRequest], settings: ToolSettings, chain: tuple[str, ...]
+) -> tuple[ApprovalRequest, ...]:
+    """The approved requests that together carry enough distinct people; empty where they do not."""
+    people: set[str] = set()
+    chosen = []
+    for request in covering:
+        if request.state is not RequestState.APPROVED:
+            continue
+        approvers = {by for by in request.approvers if settings.self_approval or by not in chain}
+        if approvers - people:
+            people |= approvers
+            chosen.append(request)
+        if len(people) >= settings.approvals:
+            return tuple(chosen)
+    return ()
