@@ -1,0 +1,362 @@
+"""The guard: one policy, one trail, one store and one approver, for every tool and every framework."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, TypeVar, cast, overload
+
+from guarded_core.approval import Approvals
+from guarded_core.approvers import Approver
+from guarded_core.audit.chain import AuditKeys
+from guarded_core.audit.memory import InMemoryToolAuditTrail
+from guarded_core.audit.sink import ToolAuditSink
+from guarded_core.call import Authority, Call, never
+from guarded_core.context import ToolExecutionContext, current_context
+from guarded_core.decision import Decision, preview
+from guarded_core.errors import DuplicateTool, GuardConfigurationError, InvalidTool
+from guarded_core.flow import enforce
+from guarded_core.function import PlainFunction
+from guarded_core.policy import DEFAULT_MAX_CALLS, ToolExecutionPolicy
+from guarded_core.rules.engine import PolicyEngine
+from guarded_core.rules.state import StateStore
+from guarded_core.steps import Services, arun, run
+from guarded_core.store.base import Store
+from guarded_core.store.memory import MemoryStore
+from guarded_core.tool import ToolRisk, ToolSpec
+from guarded_core.view import ToolView, visible_tools
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Guard:
+    """Stands in front of tools: judges, records and runs their calls.
+
+    Args:
+        policy: what is allowed; or, with `from_file`, where that is written.
+        audit: a sink, or the path of a durable trail. By default a bounded trail in memory, or a SQL store's own.
+        approver: who is asked; None leaves requests for `approvals.decide`.
+        store: budgets, approvals and the ledger: a store, or a database URL. In memory by default.
+        state: the application's own facts for rules.
+        keys: audit keys for a trail or SQL store that is opened here (see audit/chain.py).
+        digest_key: keys payload digests in the trail; without it, events carry none.
+        identify: finds the session of a framework's runtime, where a server has no place for a ``with``.
+        max_denials: denied calls after which a session is over.
+        max_pending: approval requests that may wait in one session.
+
+    Raises:
+        GuardConfigurationError, ToolAuditTrailError: something named here cannot be used.
+    """
+
+    def __init__(
+        self,
+        policy: ToolExecutionPolicy,
+        *,
+        audit: ToolAuditSink | str | Path | None = None,
+        approver: Approver | None = None,
+        store: Store | str | None = None,
+        state: StateStore | None = None,
+        keys: AuditKeys | None = None,
+        digest_key: bytes | None = None,
+        identify: Callable[[Any], ToolExecutionContext | None] | None = None,
+        max_denials: int = 64,
+        max_pending: int = 16,
+    ) -> None:
+        if not isinstance(policy, ToolExecutionPolicy):
+            raise GuardConfigurationError("policy is a ToolExecutionPolicy; for a file use Guard.from_file(path)")
+        self._lock = threading.Lock()
+        self._policy = policy
+        self._source: Path | None = None
+        self._specs: dict[str, ToolSpec] = {}
+        self._functions: dict[str, PlainFunction] = {}
+        self._identify = identify
+        self.rules = PolicyEngine()
+        self.state = state or StateStore()
+        self.store: Store = _open_store(store, keys)
+        self.audit = _open_trail(audit, keys, self.store)
+        self.approvals = Approvals(self.store)
+        self._services = Services(store=self.store, sink=self.audit, approver=approver)
+        self.authority = Authority(
+            policy=lambda: self._policy,
+            engine=self.rules,
+            state=self.state,
+            asks=approver is not None,
+            digest_key=digest_key,
+            max_denials=max_denials,
+            max_pending=max_pending,
+        )
+
+    @classmethod
+    def from_file(cls, path: str | Path, **settings: Any) -> Guard:
+        """A guard with the policy of a TOML file, or of a folder of them.
+
+        Args:
+            path: the file or folder.
+            settings: see the class.
+
+        Raises:
+            InvalidPolicy: naming the file, the place in it and what would be right.
+        """
+        from guarded_core.policy_file import load_policy
+
+        guard = cls(load_policy(path), **settings)
+        guard._source = Path(path)
+        return guard
+
+    @property
+    def policy(self) -> ToolExecutionPolicy:
+        """The policy in force."""
+        return self._policy
+
+    def reload(self, policy: ToolExecutionPolicy | None = None) -> ToolExecutionPolicy:
+        """Put a new policy in force: the file's as it is now, or `policy`. Rules registered in code stay.
+
+        Calls that are being judged keep the policy they began with; calls that wait for a person are judged anew.
+
+        Raises:
+            InvalidPolicy: the file is not usable; the old policy stays in force.
+            GuardConfigurationError: this guard has no file, and no policy was given.
+        """
+        if policy is None:
+            if self._source is None:
+                raise GuardConfigurationError("this guard has no policy file; give reload() the new policy")
+            from guarded_core.policy_file import load_policy
+
+            policy = load_policy(self._source)
+        self._policy = policy
+        return policy
+
+    # Sessions
+
+    def session(
+        self,
+        principal: str,
+        *,
+        tools: Iterable[str] | None = None,
+        role: str | None = None,
+        max_calls: int | None = None,
+        session_id: str | None = None,
+    ) -> ToolExecutionContext:
+        """A session for an authenticated principal; enter it with ``with`` or ``async with`` around the agent.
+
+        Args:
+            principal: who, as the application authenticated them.
+            tools: exact names; with a role, both sets must hold a tool.
+            role: a role of the policy, resolved now.
+            max_calls: the budget; by default the role's, or 100.
+            session_id: picks a stored session up again; never with more than it had.
+
+        Raises:
+            GuardConfigurationError: an unknown role, another principal's session, or a bound that is not kept.
+        """
+        allowed = None if tools is None else frozenset([tools] if isinstance(tools, str) else tools)
+        if role is not None:
+            found = self._policy.roles.get(role)
+            if found is None:
+                known = ", ".join(sorted(self._policy.roles)) or "none"
+                raise GuardConfigurationError(f"no role named {role!r} in the policy; there are: {known}")
+            allowed = found.tools if allowed is None else allowed & found.tools
+            max_calls = found.max_calls if max_calls is None else max_calls
+        if allowed is None:
+            warnings.warn(
+                "a session without tools= or role= may call no tool; name them: guard.session(user, tools=[...])",
+                stacklevel=2,
+            )
+            allowed = frozenset()
+        return ToolExecutionContext(
+            principal,
+            allowed,
+            DEFAULT_MAX_CALLS if max_calls is None else max_calls,
+            session_id=session_id,
+            store=self.store,
+            issuer=self,
+        )
+
+    def resolve(
+        self, context: ToolExecutionContext | None = None, *, runtime: Any = None
+    ) -> tuple[ToolExecutionContext | None, str | None]:
+        """Whose call this is: the context, or None and why not.
+
+        Args:
+            context: handed over in code; must not differ from the current session.
+            runtime: a framework's runtime, for `identify`.
+        """
+        ambient = current_context(self)
+        if context is None and ambient is None and self._identify is not None:
+            context = self._identify(runtime)
+        if context is None:
+            return ambient, None
+        if not isinstance(context, ToolExecutionContext) or context.issuer is not self:
+            return None, "The session was not issued by this guard, so no tool may run. Use guard.session(...)."
+        if ambient is not None and ambient is not context:
+            return None, "Two sessions claim this call, so no tool may run. Pass the current session, or none."
+        return context, None
+
+    # Tools
+
+    def spec(self, name: str) -> ToolSpec | None:
+        """The registered tool of that name."""
+        return self._specs.get(name)
+
+    def register(self, *specs: ToolSpec) -> None:
+        """Make tools known, for what is shown and decided; a later one of a name stands in for an earlier one.
+
+        A call carries the tool it is for, so that one guard may serve several agents with tools of one name.
+
+        Raises:
+            InvalidTool: tools that neither the policy nor code declares a risk for, all of them named.
+        """
+        undeclared = [spec.name for spec in specs if self._policy.risk(spec) is None]
+        if undeclared:
+            lines = "\n".join(f'    [tools.{name}]\n    risk = "..."' for name in undeclared)
+            raise InvalidTool(
+                f"no risk is declared for {', '.join(undeclared)}. Say for each how much harm it can do "
+                f"({', '.join(ToolRisk)}), in the policy:\n{lines}\nor where it is wrapped: risk=..."
+            )
+        with self._lock:
+            self._specs = {**self._specs, **{spec.name: spec for spec in specs}}
+
+    @overload
+    def tool(self, function: F) -> F: ...
+    @overload
+    def tool(
+        self, *, risk: ToolRisk | str | None = None, name: str | None = None, description: str | None = None
+    ) -> Callable[[F], F]: ...
+    def tool(
+        self,
+        function: F | None = None,
+        *,
+        risk: ToolRisk | str | None = None,
+        name: str | None = None,
+        description: str | None = None,
+    ) -> F | Callable[[F], F]:
+        """Guard a plain function, sync or async: every call of it, positional or by keyword, goes through the guard.
+
+        Args:
+            risk: what it can do; the policy may say so instead.
+            name, description: default to the function's name and docstring.
+
+        Raises:
+            InvalidTool: a parameter has no annotation or no JSON form, or no risk is declared.
+            DuplicateTool: the name is taken.
+        """
+
+        def guarded(function: F) -> F:
+            plain = PlainFunction(function, name=name, description=description, risk=risk)
+            if plain.spec.name in self._functions:
+                raise DuplicateTool(plain.spec.name)
+            self.register(plain.spec)
+            self._functions[plain.spec.name] = plain
+            return cast(F, self._stand_in(plain))
+
+        return guarded if function is None else guarded(function)
+
+    def _stand_in(self, plain: PlainFunction) -> Callable[..., Any]:
+        tool = plain.spec.name
+        if plain.is_async:
+
+            async def acall(*args: Any, **kwargs: Any) -> Any:
+                return await self.acall(tool, plain.arguments(args, kwargs))
+
+            return plain.stand_in(acall)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return self.call(tool, plain.arguments(args, kwargs))
+
+        return plain.stand_in(call)
+
+    def visible_tools(self, context: ToolExecutionContext | None = None) -> list[ToolView]:
+        """The tools a model should be shown in `context` or the current session; outside one, the policy's own view."""
+        found = context or current_context(self)
+        return visible_tools(self._specs.values(), self._policy, found, self.rules)
+
+    # Calls
+
+    def call(self, name: str, arguments: object, *, context: ToolExecutionContext | None = None) -> Any:
+        """Judge, record and run one call of a function registered with `tool`.
+
+        Args:
+            name: which; untrusted.
+            arguments: a JSON object or JSON text; untrusted.
+            context: who calls; by default the current session.
+
+        Raises:
+            ToolExecutionError: the call was refused or failed (see errors.py).
+            GuardConfigurationError: the function is async: `acall` runs it.
+        """
+        plain = self._function(name)
+        if plain is not None and plain.is_async:
+            raise GuardConfigurationError(f"{plain.spec.name!r} is async; use acall")
+        return self.run(self._call(name, arguments, context))
+
+    async def acall(self, name: str, arguments: object, *, context: ToolExecutionContext | None = None) -> Any:
+        """As `call`, without blocking the event loop; a sync function runs in a worker thread."""
+        return await self.arun(self._call(name, arguments, context))
+
+    def run(self, call: Call) -> Any:
+        """Take `call` through the pipeline; for adapters."""
+        return run(enforce(call, self.authority), self._services)
+
+    async def arun(self, call: Call) -> Any:
+        """Take `call` through the pipeline, awaiting; for adapters."""
+        return await arun(enforce(call, self.authority), self._services)
+
+    def decide(self, name: str, arguments: object, *, context: ToolExecutionContext | None = None) -> Decision:
+        """What would happen to this call now; spends, asks and records nothing.
+
+        Args: as for `call`; any registered tool can be asked about.
+        """
+        return run(preview(self._call(name, arguments, context, previewed=True), self.authority), self._services)
+
+    async def adecide(self, name: str, arguments: object, *, context: ToolExecutionContext | None = None) -> Decision:
+        """As `decide`, without blocking the event loop."""
+        return await arun(preview(self._call(name, arguments, context, previewed=True), self.authority), self._services)
+
+    def _function(self, name: object) -> PlainFunction | None:
+        return self._functions.get(name) if type(name) is str else None
+
+    def _call(
+        self, name: str, arguments: object, context: ToolExecutionContext | None, *, previewed: bool = False
+    ) -> Call:
+        plain = self._function(name)
+        found, no_context = self.resolve(context)
+        # A framework's tool is not this entry's to run; it can only be asked about.
+        known = plain.spec if plain else self.spec(name) if previewed and type(name) is str else None
+        return Call(
+            tool=name,
+            spec=known,
+            arguments=arguments,
+            context=found,
+            no_context=no_context,
+            function=plain.run if plain else never,
+            complete=plain.complete if plain else None,
+        )
+
+    def __repr__(self) -> str:
+        return f"<Guard of {len(self._specs)} tools, {self._policy!r}>"
+
+
+def _open_store(store: Store | str | None, keys: AuditKeys | None) -> Store:
+    if store is None:
+        return MemoryStore()
+    if not isinstance(store, str):
+        return store
+    try:
+        from guarded_core.store.sql import SqlStore
+    except ImportError as error:
+        raise ImportError(
+            'a database store needs an extra: pip install "guarded-tools[sql]" (or [postgres])'
+        ) from error
+    return SqlStore.open(store, keys=keys)
+
+
+def _open_trail(audit: ToolAuditSink | str | Path | None, keys: AuditKeys | None, store: Store) -> ToolAuditSink | None:
+    if isinstance(audit, str | Path):
+        from guarded_core.audit.durable import DurableToolAuditTrail
+
+        return DurableToolAuditTrail.open(audit, keys=keys, auto_rotate=True)
+    if audit is None and not store.keeps_trail:
+        return InMemoryToolAuditTrail(4096)
+    return audit
