@@ -15,6 +15,7 @@ from guarded_core.tool import ToolRisk, is_identifier
 
 DEFAULT_EXPIRY_SECONDS = 15 * 60
 MAX_APPROVALS = 16
+SET_BY_APPLICATION = "(set by the application)"
 
 
 class RequestState(StrEnum):
@@ -90,7 +91,7 @@ class ApprovalRequest:
         on_behalf_of: the principals that delegated to `principal`, root first.
         risk: of the tool.
         reasons: why a person is asked: the risk, or the names of the rules that ask.
-        arguments: the effective arguments, whole.
+        arguments: the effective arguments, whole; of those that the application set, which may be secret, the name.
         required: how many distinct people have to say yes.
         self_approval: whether the principal's own chain may decide.
         created_ns, expires_ns: ns since the epoch.

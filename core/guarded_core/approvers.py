@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+import math
 import sys
 import threading
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TextIO
 
-from guarded_core.approval import ApprovalRequest
+from guarded_core.approval import ApprovalRequest, RequestState, RequestStore
 from guarded_core.display import request_text
 
 
@@ -37,6 +40,37 @@ class Approver(Protocol):
 
     def ask(self, request: ApprovalRequest) -> Answer | None:
         """The answer to `request`, after as long as it takes."""
+
+
+async def ask_async(approver: Approver, request: ApprovalRequest) -> Answer | None:
+    """The approver's answer, awaited where it has an async way to ask, from a worker thread where it has none."""
+    aask = getattr(approver, "aask", None)
+    if aask is None:
+        return await asyncio.to_thread(approver.ask, request)
+    answer: Answer | None = await aask(request)
+    return answer
+
+
+def in_turn(approvers: Approver | Sequence[Approver] | None) -> Approver | None:
+    """One approver of all these: each is asked until one answers; None where there is none."""
+    if not isinstance(approvers, Sequence):
+        return approvers
+    return _InTurn(tuple(approvers)) if approvers else None
+
+
+class _InTurn:
+    def __init__(self, approvers: tuple[Approver, ...]) -> None:
+        self._approvers = approvers
+
+    def ask(self, request: ApprovalRequest) -> Answer | None:
+        answers = (approver.ask(request) for approver in self._approvers)
+        return next((answer for answer in answers if answer is not None), None)
+
+    async def aask(self, request: ApprovalRequest) -> Answer | None:
+        for approver in self._approvers:
+            if (answer := await ask_async(approver, request)) is not None:
+                return answer
+        return None
 
 
 class CallbackApprover:
@@ -76,6 +110,42 @@ class CallbackApprover:
             # Truthy is not yes: a mistaken return value must never approve.
             raise TypeError("the callback returns True or False (with by=...), an Answer, or None")
         return Answer(by=self._by, approve=said)
+
+
+class QueueApprover:
+    """Leaves the question in the store, and waits there until somebody decides it, from whatever process.
+
+    Args:
+        store: the guard's store; for another process to decide, a database.
+        wait_seconds: how long to wait; then the call is refused, and the request stays until it expires.
+        poll_seconds: how often to look.
+    """
+
+    def __init__(self, store: RequestStore, *, wait_seconds: float = 900, poll_seconds: float = 0.5) -> None:
+        self._store = store
+        self._waits = max(1, math.ceil(wait_seconds / poll_seconds))
+        self._poll_seconds = poll_seconds
+
+    def ask(self, request: ApprovalRequest) -> Answer | None:
+        """None, once it is decided or the wait is over: the decision is in the store already."""
+        for _ in range(self._waits):
+            if not self._is_waiting(request):
+                break
+            time.sleep(self._poll_seconds)
+        return None
+
+    async def aask(self, request: ApprovalRequest) -> Answer | None:
+        """As `ask`, without blocking the event loop."""
+        for _ in range(self._waits):
+            if not await asyncio.to_thread(self._is_waiting, request):
+                break
+            await asyncio.sleep(self._poll_seconds)
+        return None
+
+    def _is_waiting(self, request: ApprovalRequest) -> bool:
+        current = self._store.request(request.id)
+        is_pending = current is not None and current.state is RequestState.PENDING
+        return is_pending and request.is_live(self._store.now_ns())
 
 
 class ConsoleApprover:

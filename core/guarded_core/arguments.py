@@ -11,19 +11,22 @@ from guarded_core.errors import InvalidTool
 _MASKED = (SecretStr, SecretBytes, Secret)
 
 
-def check_model(model: type[BaseModel], tool: str) -> None:
+def check_model(model: type[BaseModel], tool: str, *, skip: frozenset[str] = frozenset()) -> None:
     """Raise InvalidTool where two different arguments of `model` could share one dump: masked and excluded fields.
 
-    An approver would be shown ``**********``, and an approval of one secret would cover any other.
+    An approver would be shown ``**********``, and an approval of one secret would cover any other. `skip` names fields
+    of `model` itself that are never a model's to give.
     """
-    _check(model, tool, set())
+    _check(model, tool, set(), skip)
 
 
-def _check(model: type[BaseModel], tool: str, seen: set[type]) -> None:
+def _check(model: type[BaseModel], tool: str, seen: set[type], skip: frozenset[str] = frozenset()) -> None:
     if model in seen:
         return
     seen.add(model)
     for name, field in model.model_fields.items():
+        if name in skip:
+            continue
         if field.exclude:
             raise InvalidTool(
                 f"tool {tool!r}: argument {name!r} is excluded from dumps, so it cannot be approved; keep it"

@@ -65,13 +65,16 @@ class Call:
         function: runs the tool with the effective arguments.
         no_context: why there is no context, where more is to be said than that no session is open.
         complete: turns checked arguments into effective ones, as JSON; by default fills in the schema's defaults.
-            Whatever it raises is InvalidPayload.
+            None says that they are effective as they stand. Whatever it raises is InvalidPayload.
+        set_by_application: arguments that are not the model's to give; a person is shown no more than their names.
         drifted: tells whether the tool has changed since it was registered.
         check_output: raises PayloadTooLarge, or PayloadRefused for a shape that is not allowed.
+        failed: tells whether a result reports the tool's own failure; it is returned, and recorded as Failed.
         key: the call's durable key, where the framework gives one.
         encode, decode: turn a result into JSON for a replay, and back.
         signals: the framework's control flow: never swallowed, never a failure.
         wraps_errors: a failing tool raises ExecutionFailed; otherwise its own exception, as the bare tool would.
+        notes: what the trail says beside the call, as codes of Noted events: stripped arguments.
     """
 
     tool: str
@@ -81,13 +84,16 @@ class Call:
     function: Callable[[dict[str, Any]], Any]
     no_context: str | None = None
     complete: Callable[[dict[str, Any]], Any] | None = None
+    set_by_application: frozenset[str] = frozenset()
     drifted: Callable[[], bool] | None = None
     check_output: Callable[[Any, int], None] = _measure_output
+    failed: Callable[[Any], bool] = lambda result: False
     key: CallKey | None = None
     encode: Callable[[Any], Any] = lambda result: result
     decode: Callable[[Any], Any] = lambda stored: stored
     signals: tuple[type[BaseException], ...] = ()
     wraps_errors: bool = True
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -106,6 +112,7 @@ class Dossier:
     rules: tuple[str, ...] = ()
     would: tuple[str, ...] = ()
     requests: tuple[ApprovalRequest, ...] = ()
+    notes: list[str] = field(default_factory=list)
 
     def call_keys(self) -> tuple[str, str] | None:
         """The call's keys in the ledger; None where it needs none."""
@@ -145,7 +152,9 @@ class Dossier:
 
 def open_dossier(call: Call, authority: Authority) -> Dossier:
     """A fresh dossier for `call`."""
-    return Dossier(call=call, authority=authority, call_id=new_id(), tool=recorded_name(call.tool))
+    return Dossier(
+        call=call, authority=authority, call_id=new_id(), tool=recorded_name(call.tool), notes=list(call.notes)
+    )
 
 
 def _joined(reasons: Iterable[str]) -> str | None:

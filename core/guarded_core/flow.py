@@ -18,6 +18,7 @@ from guarded_core.errors import (
     ExecutionFailed,
     HumanApprovalRequired,
     InvalidApproval,
+    NoSession,
     OutcomeUnaudited,
     OutputTooLarge,
     PolicyDenied,
@@ -46,6 +47,8 @@ def enforce(call: Call, authority: Authority) -> Flow[Any]:
             admitted = yield from _admit(dossier)
         except ToolExecutionError as error:
             error.call_id = dossier.call_id
+            if dossier.risk is not None and not isinstance(error, NoSession):  # else there is no end to them
+                yield from _note(dossier)
             yield from _record_denial(dossier, error)
             raise
         if isinstance(admitted, LedgerEntry):
@@ -62,6 +65,7 @@ def _admit(dossier: Dossier) -> Flow[Facts | LedgerEntry]:
         verdict = yield from judge(dossier)
         if isinstance(verdict, LedgerEntry):
             return verdict
+        yield from _note(dossier)
         if verdict.ask is not None:
             yield from _ask(dossier, verdict.ask, is_new=verdict.is_new)
             continue
@@ -75,6 +79,13 @@ def _admit(dossier: Dossier) -> Flow[Facts | LedgerEntry]:
             raise StoreUnavailable(dossier.tool) from error
         yield from _record_authorized(dossier, change)
         return verdict.facts
+
+
+def _note(dossier: Dossier) -> Flow[None]:
+    """Record what the entry noted, once."""
+    while dossier.notes:
+        code, *dossier.notes = dossier.notes
+        yield from _record(dossier, dossier.event(Outcome.NOTED, code=code))
 
 
 def _record_authorized(dossier: Dossier, change: Change) -> Flow[None]:
@@ -111,8 +122,6 @@ def _ask(dossier: Dossier, request: ApprovalRequest, *, is_new: bool) -> Flow[No
         raise
     except Exception as error:
         raise HumanApprovalRequired(tool, request) from error
-    if answer is None:
-        raise HumanApprovalRequired(tool, request)
     try:
         decided = yield from Decide(request.id, answer)
     except InvalidApproval as error:
@@ -137,8 +146,17 @@ def _change(dossier: Dossier, verdict: Verdict) -> Change:
             principal=facts.context.principal,
             session_id=facts.context.session_id,
             digest=facts.effective.digest,
+            arguments=facts.effective.copy(),
         )
     dossier.requests = verdict.granted
+    if verdict.resumes is not None:
+        # It was authorised, and has spent, before it was paused: it takes over its own claim, once, and nothing else.
+        return Change(
+            event=dossier.event(Outcome.RESUMED),
+            root_id=facts.context.root.session_id,
+            claim=claim,
+            supersedes=verdict.resumes.call_id,
+        )
     dossier.rules = dossier.would
     event = dossier.event(Outcome.AUTHORIZED, code="would_deny" if dossier.would else None)
     dossier.rules = ()
@@ -170,9 +188,10 @@ def _execute(dossier: Dossier, facts: Facts) -> Flow[Any]:
     try:
         result = yield from step
         call.check_output(result, limit)
-    except call.signals as signal:
-        yield from _settle(dossier, CallState.UNKNOWN, Outcome.UNKNOWN, code="suspended")
-        raise signal
+        failed = call.failed(result)
+    except call.signals:
+        yield from _pause(dossier)
+        raise
     except PayloadTooLarge as error:
         too_large = OutputTooLarge(dossier.tool, actual=error.actual, limit=error.limit)
         yield from _settle(dossier, CallState.FAILED, Outcome.FAILED, code=too_large.code)
@@ -193,8 +212,19 @@ def _execute(dossier: Dossier, facts: Facts) -> Flow[Any]:
         else:
             yield from _settle(dossier, CallState.FAILED, Outcome.FAILED, code="cancelled", quietly=True)
         raise
-    yield from _settle(dossier, CallState.DONE, Outcome.SUCCEEDED, result=result)
+    if failed:
+        yield from _settle(dossier, CallState.FAILED, Outcome.FAILED, code=ExecutionFailed.code)
+    else:
+        yield from _settle(dossier, CallState.DONE, Outcome.SUCCEEDED, result=result)
     return result
+
+
+def _pause(dossier: Dossier) -> Flow[None]:
+    """The framework paused the tool in the middle: it is entered again where the ledger can tell it is the same."""
+    if dossier.call_keys() is None:
+        yield from _settle(dossier, CallState.UNKNOWN, Outcome.UNKNOWN, code="suspended")
+    else:
+        yield from _settle(dossier, CallState.SUSPENDED, Outcome.SUSPENDED)
 
 
 def _as_failure(dossier: Dossier, error: Exception, limit: int) -> Exception:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, cast, overload
+from typing import Any, Literal, TypeVar, cast, overload
 
 from guarded_core.approval import Approvals
-from guarded_core.approvers import Approver
+from guarded_core.approvers import Approver, in_turn
 from guarded_core.audit.chain import AuditKeys
+from guarded_core.audit.event import AuditEvent, Outcome
 from guarded_core.audit.memory import InMemoryToolAuditTrail
 from guarded_core.audit.sink import ToolAuditSink
 from guarded_core.call import Authority, Call, never
@@ -19,11 +20,12 @@ from guarded_core.decision import Decision, preview
 from guarded_core.errors import DuplicateTool, GuardConfigurationError, InvalidTool
 from guarded_core.flow import enforce
 from guarded_core.function import PlainFunction
+from guarded_core.ledger import CallState
 from guarded_core.policy import DEFAULT_MAX_CALLS, ToolExecutionPolicy
 from guarded_core.rules.engine import PolicyEngine
 from guarded_core.rules.state import StateStore
 from guarded_core.steps import Services, arun, run
-from guarded_core.store.base import Store
+from guarded_core.store.base import Settlement, Store
 from guarded_core.store.memory import MemoryStore
 from guarded_core.tool import ToolRisk, ToolSpec
 from guarded_core.view import ToolView, visible_tools
@@ -37,7 +39,7 @@ class Guard:
     Args:
         policy: what is allowed; or, with `from_file`, where that is written.
         audit: a sink, or the path of a durable trail. By default a bounded trail in memory, or a SQL store's own.
-        approver: who is asked; None leaves requests for `approvals.decide`.
+        approver: who is asked, or several, asked in turn until one answers; None leaves it to `approvals.decide`.
         store: budgets, approvals and the ledger: a store, or a database URL. In memory by default.
         state: the application's own facts for rules.
         keys: audit keys for a trail or SQL store that is opened here (see audit/chain.py).
@@ -55,7 +57,7 @@ class Guard:
         policy: ToolExecutionPolicy,
         *,
         audit: ToolAuditSink | str | Path | None = None,
-        approver: Approver | None = None,
+        approver: Approver | Sequence[Approver] | None = None,
         store: Store | str | None = None,
         state: StateStore | None = None,
         keys: AuditKeys | None = None,
@@ -77,12 +79,12 @@ class Guard:
         self.store: Store = _open_store(store, keys)
         self.audit = _open_trail(audit, keys, self.store)
         self.approvals = Approvals(self.store)
-        self._services = Services(store=self.store, sink=self.audit, approver=approver)
+        self._services = Services(store=self.store, sink=self.audit, approver=in_turn(approver))
         self.authority = Authority(
             policy=lambda: self._policy,
             engine=self.rules,
             state=self.state,
-            asks=approver is not None,
+            asks=bool(approver),
             digest_key=digest_key,
             max_denials=max_denials,
             max_pending=max_pending,
@@ -302,6 +304,44 @@ class Guard:
     async def arun(self, call: Call) -> Any:
         """Take `call` through the pipeline, awaiting; for adapters."""
         return await arun(enforce(call, self.authority), self._services)
+
+    def reconcile(self, call_id: str, outcome: Literal["succeeded", "failed"], *, by: str, reason: str = "") -> None:
+        """Say what became of a call whose outcome is unknown; equal calls then no longer ask for that.
+
+        A call that failed may be tried again; one that succeeded is not run again.
+
+        Args:
+            call_id: the call, as the error and the audit events name it.
+            outcome: what the application found out.
+            by: who says so.
+            reason: how they know.
+
+        Raises:
+            GuardConfigurationError: the ledger has no such call, or its outcome is known.
+        """
+        entry = self.store.entry(call_id)
+        if entry is None or entry.state not in (CallState.CLAIMED, CallState.UNKNOWN):
+            raise GuardConfigurationError("the ledger has no call of that id whose outcome is unknown")
+        if outcome not in ("succeeded", "failed"):
+            raise GuardConfigurationError('outcome is "succeeded" or "failed"')
+        # A call without any end gets its one terminal event; one that ended as unknown has had it.
+        ended = entry.state is CallState.UNKNOWN
+        event = AuditEvent(
+            outcome=Outcome.NOTED if ended else Outcome(outcome),
+            time_ns=self.store.now_ns(),
+            call_id=call_id,
+            tool=entry.tool,
+            principal=entry.principal,
+            session_id=entry.session_id,
+            code=f"reconciled_{outcome}",
+            approved_by=(by,),
+            approval_reason=reason or None,
+        )
+        event.check()
+        state = CallState.DONE if outcome == "succeeded" else CallState.FAILED
+        self.store.settle(Settlement(event=event, claimed=True, state=state))
+        if self.audit is not None:
+            self.audit.append(event)
 
     def decide(self, name: str, arguments: object, *, context: ToolExecutionContext | None = None) -> Decision:
         """What would happen to this call now; spends, asks and records nothing.

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from guarded_core.approval import ApprovalRequest, RequestState, new_id
+from guarded_core.approval import SET_BY_APPLICATION, ApprovalRequest, RequestState, new_id
 from guarded_core.call import Call, Dossier
 from guarded_core.context import ToolExecutionContext
 from guarded_core.errors import (
@@ -66,6 +66,7 @@ class Verdict:
         granted: approved requests to consume.
         ask: the request to put before a person; None where the call may go on.
         is_new: `ask` is not stored yet.
+        resumes: the paused entry that is entered again; then nothing else is taken.
     """
 
     facts: Facts
@@ -73,6 +74,7 @@ class Verdict:
     granted: tuple[ApprovalRequest, ...] = ()
     ask: ApprovalRequest | None = None
     is_new: bool = False
+    resumes: LedgerEntry | None = None
 
 
 def judge(dossier: Dossier) -> Flow[Verdict | LedgerEntry]:
@@ -94,14 +96,24 @@ def judge(dossier: Dossier) -> Flow[Verdict | LedgerEntry]:
     snapshot = yield from _load(tool, query)
     if snapshot.denials >= authority.max_denials:
         raise NoSession(tool, "This session is over: too many of its calls were refused. Tell the user.")
-    if snapshot.entry is not None and _is_finished(tool, snapshot.entry, snapshot.now_ns):
-        return snapshot.entry
-    if any(snapshot.spent[counter.key] >= counter.limit for counter in context.counters(tool, settings.max_calls)):
+    paused = None
+    if snapshot.entry is not None:
+        if _is_finished(tool, snapshot.entry, snapshot.now_ns):
+            return snapshot.entry
+        paused = snapshot.entry if snapshot.entry.state is CallState.SUSPENDED else None
+    if paused is None and any(
+        snapshot.spent[counter.key] >= counter.limit for counter in context.counters(tool, settings.max_calls)
+    ):
         raise CallBudgetExhausted(tool)
     # The source's order: an empty budget is told before a payload's faults.
     if not isinstance(bounded, Payload):
         raise bounded
-    effective = dossier.effective = dossier.effective or _effective(call, spec, settings, bounded, policy)
+    if paused is not None:
+        dossier.call_id = paused.call_id
+        dossier.effective = freeze(paused.arguments, policy.limits)
+    if dossier.effective is None:
+        given = _asked_about(dossier, snapshot, policy.limits) or bounded
+        dossier.effective = _effective(call, spec, settings, given, policy)
     facts = Facts(
         context=context,
         policy=policy,
@@ -109,8 +121,10 @@ def judge(dossier: Dossier) -> Flow[Verdict | LedgerEntry]:
         settings=settings,
         risk=risk,
         snapshot=snapshot,
-        effective=effective,
+        effective=dossier.effective,
     )
+    if paused is not None:
+        return Verdict(facts=facts, reservation=Reservation(), resumes=paused)
     reservation, asks = _apply_rules(dossier, facts)
     return _approval(dossier, facts, reservation, asks)
 
@@ -157,14 +171,30 @@ def _load(tool: str, query: Query) -> Flow[Snapshot]:
 
 
 def _is_finished(tool: str, entry: LedgerEntry, now_ns: int) -> bool:
-    """Step 4: a finished call is replayed, a failed one may be tried again, any other never runs again by itself."""
-    if entry.state is CallState.FAILED:
+    """Step 4: a finished call is replayed, a failed one may be tried again, a paused one goes on.
+
+    Any other is in the middle, or may have run: it never runs again by itself.
+    """
+    if entry.state in (CallState.FAILED, CallState.SUSPENDED):
         return False
     if entry.state is not CallState.DONE:
         raise OutcomeUnknown(tool)
     if entry.expires_ns <= now_ns:
         raise OutcomeUnknown(tool, "This call ran before, and its result is no longer kept. It is not run again.")
     return True
+
+
+def _asked_about(dossier: Dossier, snapshot: Snapshot, limits: PayloadLimits) -> Payload | None:
+    """What a person was asked about this very call, before it was entered again: computed defaults stay as shown."""
+    keys = dossier.call_keys()
+    for request in snapshot.requests if keys else ():
+        if keys and request.call_key == keys[0]:
+            return freeze(_without(request.arguments, dossier.call.set_by_application), limits)
+    return None
+
+
+def _without(arguments: dict[str, Any], names: frozenset[str]) -> dict[str, Any]:
+    return {name: value for name, value in arguments.items() if name not in names}
 
 
 def _effective(
@@ -176,6 +206,8 @@ def _effective(
         raise InvalidPayload(spec.name, reason)
     if call.complete is not None:
         completed = _completed(call.complete, spec.name, raw)
+        if completed is None:
+            return raw
     elif spec.has_defaults:
         completed = complete(spec.schema, raw.value)
     else:
@@ -257,7 +289,7 @@ def _request(dossier: Dossier, facts: Facts, reasons: tuple[str, ...]) -> Approv
         call_key=keys[0] if keys else None,
         risk=facts.risk,
         reasons=reasons,
-        arguments=facts.effective.copy(),
+        arguments=facts.effective.copy() | dict.fromkeys(dossier.call.set_by_application, SET_BY_APPLICATION),
         required=settings.approvals,
         self_approval=settings.self_approval,
         created_ns=now_ns,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -57,6 +57,7 @@ class LedgerEntry:
         principal: who called.
         session_id: in which session.
         digest: of the effective arguments.
+        arguments: the effective arguments, for a call that is paused and entered again.
         state: how far it came.
         output: JSON of what it returned, while it is kept (DONE only).
         expires_ns: until when `output` is kept, ns since the epoch; 0 where there is none.
@@ -69,6 +70,7 @@ class LedgerEntry:
     principal: str
     session_id: str
     digest: str
+    arguments: Any = field(default=None, repr=False)
     state: CallState = CallState.CLAIMED
-    output: Any = None
+    output: Any = field(default=None, repr=False)
     expires_ns: int = 0

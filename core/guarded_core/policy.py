@@ -61,7 +61,12 @@ class ToolSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Role:
-    """A named set of tools and a budget, resolved when a session starts."""
+    """A named set of tools and a budget, resolved when a session starts.
+
+    Attributes:
+        tools: exact names, all of them in the allowlist.
+        max_calls: calls a session of this role may make, unless it is given a number of its own.
+    """
 
     tools: frozenset[str]
     max_calls: int = DEFAULT_MAX_CALLS

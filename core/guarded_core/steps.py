@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from guarded_core.approval import ApprovalRequest, Approvals
-from guarded_core.approvers import Answer, Approver
+from guarded_core.approvers import Answer, Approver, ask_async
 from guarded_core.audit.event import AuditEvent
 from guarded_core.audit.sink import ToolAuditSink
 from guarded_core.store.base import Change, Query, Settlement, Snapshot, Store
@@ -91,16 +91,16 @@ class AddRequest(Step[None]):
 
 @dataclass(frozen=True, slots=True)
 class Decide(Step[ApprovalRequest]):
-    """Put a person's answer to a request into the store; the request as it then stands."""
+    """Put a person's answer, where there is one, into the store; the request as it then stands."""
 
     request_id: str
-    answer: Answer
+    answer: Answer | None
 
     def perform(self, services: Services) -> ApprovalRequest:
-        answer = self.answer
-        return Approvals(services.store).answer(
-            self.request_id, by=answer.by, approve=answer.approve, reason=answer.reason
-        )
+        approvals, answer = Approvals(services.store), self.answer
+        if answer is None:
+            return approvals.get(self.request_id)
+        return approvals.answer(self.request_id, by=answer.by, approve=answer.approve, reason=answer.reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,11 +189,7 @@ class Ask(Step["Answer | None"]):
     async def aperform(self, services: Services) -> Answer | None:
         if services.approver is None:
             return None
-        ask = getattr(services.approver, "aask", None)
-        if ask is None:
-            return await asyncio.to_thread(services.approver.ask, self.request)
-        answer: Answer | None = await ask(self.request)
-        return answer
+        return await ask_async(services.approver, self.request)
 
 
 @dataclass(slots=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import threading
+import time
 from typing import Any
 
 import pytest
@@ -14,6 +16,8 @@ from guarded_core import (
     ConsoleApprover,
     Guard,
     HumanApprovalRequired,
+    MemoryStore,
+    QueueApprover,
     ToolExecutionPolicy,
     ToolSettings,
 )
@@ -21,8 +25,10 @@ from guarded_core import (
 ARGUMENTS = {"amount": 500, "to": "Ann\u202eX\u200b"}
 
 
-def make_guard(approver: Any, **settings: Any) -> Guard:
-    guard = Guard(ToolExecutionPolicy({"pay": ToolSettings(risk="financial", **settings)}), approver=approver)
+def make_guard(approver: Any, store: Any = None, **settings: Any) -> Guard:
+    """A guard with one financial function, `pay`."""
+    policy = ToolExecutionPolicy({"pay": ToolSettings(risk="financial", **settings)})
+    guard = Guard(policy, approver=approver, store=store)
 
     @guard.tool
     def pay(amount: int, to: str) -> str:
@@ -33,6 +39,7 @@ def make_guard(approver: Any, **settings: Any) -> Guard:
 
 
 def pay(guard: Guard, way: Any) -> Any:
+    """Pay, as user-17."""
     with guard.session("user-17", tools=["pay"]):
         return way(guard.call, guard.acall, "pay", ARGUMENTS)
 
@@ -96,6 +103,61 @@ class TestCallback:
             guard.approvals.decide(caught.value.request.id, by="kim", approve=True)  # type: ignore[union-attr]
             assert guard.call("pay", ARGUMENTS) == "paid"
         assert guard.audit.events[-1].approved_by == ("reviewer-9", "kim")
+
+
+class TestQueue:
+    def test_a_decision_from_elsewhere_lets_it_through(self, way: Any) -> None:
+        """While the call waits, another thread decides its request in the store; then it runs."""
+        store = MemoryStore()
+        guard = make_guard(QueueApprover(store, wait_seconds=5, poll_seconds=0.005), store=store)
+
+        def decide() -> None:
+            while not guard.approvals.pending():
+                time.sleep(0.005)
+            guard.approvals.decide(guard.approvals.pending()[0].id, by="kim", approve=True, reason="ticket 7")
+
+        deciding = threading.Thread(target=decide)
+        deciding.start()
+        assert pay(guard, way) == "paid"
+        deciding.join()
+        assert guard.audit.events[-1].approved_by == ("kim",)
+
+    def test_a_no_from_elsewhere(self, way: Any) -> None:
+        """A rejection in the store refuses the waiting call, with its reason."""
+        store = MemoryStore()
+
+        class Rejecting(QueueApprover):
+            def ask(self, request: Any) -> Any:
+                guard.approvals.decide(request.id, by="kim", approve=False, reason="too much")
+                return super().ask(request)
+
+            async def aask(self, request: Any) -> Any:
+                return self.ask(request)
+
+        guard = make_guard(Rejecting(store), store=store)
+        with pytest.raises(ApprovalRejected, match="too much"):
+            pay(guard, way)
+
+    def test_the_wait_ends(self, way: Any) -> None:
+        """When nobody decides in time the call is refused, and its request stays for later."""
+        store = MemoryStore()
+        guard = make_guard(QueueApprover(store, wait_seconds=0.02, poll_seconds=0.01), store=store)
+        with pytest.raises(HumanApprovalRequired):
+            pay(guard, way)
+        assert len(guard.approvals.pending()) == 1
+
+
+class TestInTurn:
+    def test_the_next_is_asked_where_one_has_no_answer(self, way: Any) -> None:
+        """Of several approvers the first answer counts; later ones are not asked."""
+        asked: list[str] = []
+
+        def person(name: str, says: bool | None) -> CallbackApprover:
+            return CallbackApprover(lambda request: asked.append(name) or says, by=name)  # type: ignore[func-returns-value]
+
+        guard = make_guard([person("away", None), person("kim", True), person("lee", False)])
+        assert pay(guard, way) == "paid"
+        assert asked == ["away", "kim"]
 
 
 class TestConsole:

@@ -11,6 +11,7 @@ import pytest
 from guarded_core import (
     Answer,
     ApprovalRejected,
+    Approvals,
     CallBudgetExhausted,
     HumanApprovalRequired,
     NoSession,
@@ -235,22 +236,23 @@ def test_a_settlement_that_fails_is_told_apart_from_a_failed_call() -> None:
     assert bench.ran == [{"amount": 5}]
 
 
-class TestSignals:
-    class Pause(BaseException):
-        pass
+class _Pause(BaseException):
+    pass
 
+
+class TestSignals:
     def test_a_signal_of_the_tool_passes_through(self) -> None:
         """A framework's control flow raised by the tool is neither swallowed nor a failure."""
-        bench = Bench(signals=(self.Pause,))
-        with pytest.raises(self.Pause):
-            bench.drive({"Execute": _raise(self.Pause())})
+        bench = Bench(signals=(_Pause,))
+        with pytest.raises(_Pause):
+            bench.drive({"Execute": _raise(_Pause())})
         assert bench.outcomes == ["authorized", "unknown"]
 
     def test_a_signal_of_the_approver_leaves_the_request(self) -> None:
         """A framework's control flow raised while asking records Asked and no denial."""
-        bench = Bench("financial", signals=(self.Pause,))
-        with pytest.raises(self.Pause):
-            bench.drive({"Ask": _raise(self.Pause())})
+        bench = Bench("financial", signals=(_Pause,))
+        with pytest.raises(_Pause):
+            bench.drive({"Ask": _raise(_Pause())})
         assert bench.outcomes == ["asked"]
 
 
@@ -302,6 +304,60 @@ class TestNeverTwice:
             bench.drive({"Execute": _raise(ValueError())})
         assert self.rerun(bench) == "paid"
         assert bench.context.remaining_calls == 0
+
+    def test_a_paused_call_is_entered_again_once_and_spends_nothing_more(self) -> None:
+        """A call that the framework paused goes on under its own id, without a new budget, and ends once."""
+        bench = Bench(key=self.KEY, signals=(_Pause,))
+        with pytest.raises(_Pause):
+            bench.drive({"Execute": _raise(_Pause())})
+        assert self.rerun(bench) == "paid"
+        assert bench.outcomes == ["authorized", "suspended", "resumed", "succeeded"]
+        assert len({event.call_id for event in bench.trail.events}) == 1
+        assert bench.context.remaining_calls == 1
+        assert self.rerun(bench) == "paid"
+        assert len(bench.ran) == 1
+
+    def test_of_two_that_enter_a_paused_call_one_goes_on(self) -> None:
+        """Where two resume the same paused call at once, the second finds it taken."""
+        bench = Bench(key=self.KEY, signals=(_Pause,))
+        with pytest.raises(_Pause):
+            bench.drive({"Execute": _raise(_Pause())})
+        second = enforce(bench.call, bench.authority)
+        step = next(second)  # has read the paused entry
+        read = step.perform(bench.services)
+        assert self.rerun(bench) == "paid"
+        step = second.send(read)
+        assert type(step).__name__ == "Commit"
+        with pytest.raises(Conflict) as conflict:
+            step.perform(bench.services)
+        step = second.throw(conflict.value)
+        with pytest.raises(StopIteration) as done:
+            second.send(step.perform(bench.services))
+        assert (done.value.value, len(bench.ran)) == ("paid", 1)
+
+    def test_what_was_asked_is_what_runs_after_a_restart(self) -> None:
+        """Defaults that are computed anew each time stay what the person saw when the call is entered again."""
+        nonces = iter(range(10))
+
+        def fill_in(arguments: dict[str, Any]) -> dict[str, Any]:
+            return {"nonce": next(nonces), **arguments}
+
+        spec = ToolSpec.of(
+            name="pay",
+            description="Pays.",
+            schema={
+                "type": "object",
+                "properties": {"amount": {"type": "integer"}, "nonce": {"type": "integer"}},
+                "required": ["amount"],
+            },
+        )
+        bench = Bench("financial", key=self.KEY, complete=fill_in, spec=spec)
+        with pytest.raises(HumanApprovalRequired) as caught:
+            bench.drive({"Ask": lambda step: None})
+        assert caught.value.request is not None
+        Approvals(bench.store).decide(caught.value.request.id, by="reviewer-9", approve=True)
+        assert self.rerun(bench) == "paid"
+        assert bench.ran == [{"amount": 5, "nonce": 0}]
 
     def test_an_unknown_outcome_makes_equal_calls_ask(self) -> None:
         """After an unknown outcome, the same tool with the same arguments asks a person, whatever its risk."""

@@ -23,15 +23,19 @@ from guarded_core import (
     InvalidTool,
     MemoryStore,
     NoSession,
+    OutcomeUnknown,
     Role,
     ToolExecutionContext,
     ToolExecutionPolicy,
     ToolSettings,
     Unauthorized,
 )
+from guarded_core.call import Call
+from guarded_core.ledger import CallKey
 
 
 def make_guard(tools: Any = None, **settings: Any) -> Guard:
+    """A guard with a policy of those tools."""
     return Guard(
         ToolExecutionPolicy(
             tools or {"add": "read_only", "pay": "financial", "later": "read_only"},
@@ -61,6 +65,7 @@ def guard() -> Guard:
 
 
 def call(guard: Guard, way: Any, name: str, arguments: Any, **kwargs: Any) -> Any:
+    """Make the call in one of the ways."""
     return way(guard.call, guard.acall, name, arguments, **kwargs)
 
 
@@ -393,6 +398,53 @@ class TestBudgets:
             with pytest.raises(CallBudgetExhausted):
                 guard.call("_add", {"a": 1})
             assert session.remaining_calls == 4
+
+
+class TestReconcile:
+    KEY = CallKey(position="thread-1", tool_call_id="call-1")
+
+    def crashed(self) -> tuple[Guard, Any, str]:
+        """A guard, its session, and the id of a keyed call that was interrupted in the middle."""
+        guard = make_guard({"_add": "mutating"})
+        guard.tool(_add)
+        session = guard.session("user-17", tools=["_add"], max_calls=9)
+        with pytest.raises(KeyboardInterrupt):
+            guard.run(self.call(guard, session, _interrupted))
+        return guard, session, guard.audit.events[-1].call_id  # type: ignore[union-attr]
+
+    def call(self, guard: Guard, session: Any, function: Any) -> Call:
+        """The keyed call, as an adapter makes it."""
+        spec = guard.spec("_add")
+        return Call(tool="_add", spec=spec, arguments={"a": 1}, context=session, function=function, key=self.KEY)
+
+    def test_what_succeeded_is_not_run_again(self) -> None:
+        """A call that is reconciled as succeeded neither runs again nor makes equal calls ask."""
+        guard, session, call_id = self.crashed()
+        assert guard.decide("_add", {"a": 1}, context=session).outcome == "ask"
+        guard.reconcile(call_id, "succeeded", by="ops", reason="seen in the bank's journal")
+        assert guard.decide("_add", {"a": 1}, context=session).outcome == "allow"
+        with pytest.raises(OutcomeUnknown, match="no longer kept"):
+            guard.run(self.call(guard, session, lambda arguments: 1))
+        event = next(event for event in guard.audit.events if event.outcome.value == "noted")  # type: ignore[union-attr]
+        assert (event.code, event.approved_by, event.call_id) == ("reconciled_succeeded", ("ops",), call_id)
+
+    def test_what_failed_may_be_tried_again(self) -> None:
+        """A call that is reconciled as failed runs when it is made again."""
+        guard, session, call_id = self.crashed()
+        guard.reconcile(call_id, "failed", by="ops")
+        assert guard.run(self.call(guard, session, lambda arguments: arguments["a"])) == 1
+
+    def test_only_what_is_unknown(self) -> None:
+        """A call that is not known, or whose outcome is, cannot be reconciled."""
+        guard, _, call_id = self.crashed()
+        guard.reconcile(call_id, "failed", by="ops")
+        for unknown in (call_id, "no such call"):
+            with pytest.raises(GuardConfigurationError):
+                guard.reconcile(unknown, "failed", by="ops")
+
+
+def _interrupted(arguments: Any) -> Any:
+    raise KeyboardInterrupt
 
 
 class TestConstruction:

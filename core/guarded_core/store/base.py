@@ -89,7 +89,7 @@ class Change:
         reservation: window slots to take, flags to raise, flags that must be absent.
         requests: approved requests to consume, as they were read; each must still be that version.
         claim: ledger entry to claim; neither of its keys may be claimed by another call.
-        supersedes: the call_id of the known-failed or resumed entry that `claim` may take over.
+        supersedes: the call_id of the entry that `claim` takes over: failed or suspended, and still so.
     """
 
     event: AuditEvent
@@ -106,7 +106,7 @@ class Settlement:
     """How a call ended.
 
     Attributes:
-        event: the terminal event; a store that keeps the trail writes it in the same transaction.
+        event: the terminal event, or Suspended; a store that keeps the trail writes it in the same transaction.
         claimed: whether the call holds a ledger claim, to move to `state`.
         state: what the ledger says from now on.
         output: JSON of the result, kept for replays (DONE only).
@@ -200,6 +200,9 @@ class Store(RequestStore, Protocol):
 
     def record(self, event: AuditEvent) -> None:
         """Write an event to the trail of a store that keeps one; otherwise nothing."""
+
+    def entry(self, call_id: str) -> LedgerEntry | None:
+        """The ledger's entry of that call."""
 
     def add_request(self, request: ApprovalRequest, *, max_pending: int) -> None:
         """Keep a new request. Raises TooManyRequests where the session has `max_pending` live pending ones."""

@@ -132,6 +132,11 @@ class MemoryStore:
     def record(self, event: AuditEvent) -> None:
         """Nothing: this store keeps no trail."""
 
+    def entry(self, call_id: str) -> LedgerEntry | None:
+        """The ledger's entry of that call."""
+        with self._lock:
+            return self._ledger.get(call_id)
+
     def add_request(self, request: ApprovalRequest, *, max_pending: int) -> None:
         """Keep a new request. Raises TooManyRequests where the session has `max_pending` live pending ones."""
         with self._lock:
@@ -187,7 +192,7 @@ class MemoryStore:
                 raise Conflict("request", request.id)
         if change.claim is not None:
             for key in (change.claim.key, change.claim.twin_key):
-                if self._claims.get(key, change.supersedes) != change.supersedes:
+                if key in self._claims and not self._gives_way(self._claims[key], change.supersedes):
                     raise Conflict("claim", key)
 
     def _take(self, change: Change, now_ns: int) -> None:
@@ -205,6 +210,9 @@ class MemoryStore:
         if change.claim is not None:
             self._ledger[call_id] = change.claim
             self._claims[change.claim.key] = self._claims[change.claim.twin_key] = call_id
+
+    def _gives_way(self, call_id: str, supersedes: str | None) -> bool:
+        return call_id == supersedes and self._ledger[call_id].state in (CallState.FAILED, CallState.SUSPENDED)
 
     def _used(self, window: Window, now_ns: int) -> Decimal:
         taken = self._windows.get(window.key)
