@@ -1,0 +1,202 @@
+"""What holds for the packages as a whole: public names, who imports whom, what a wheel holds."""
+
+from __future__ import annotations
+
+import ast
+import graphlib
+import importlib.metadata
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = {
+    "guarded_core": ROOT / "core" / "guarded_core",
+    "guarded_langchain": ROOT / "guarded_langchain",
+    "guarded_llamaindex": ROOT / "guarded_llamaindex",
+}
+
+# A module of the core imports from its own line and those above it, never from below.
+LAYERS = [
+    {"errors", "spelling"},
+    {"tool", "payload", "schema", "arguments", "function"},
+    {"policy", "policy_models", "policy_file", "policy_lint", "policy_start"}
+    | {"rules", "approval", "approvers", "display", "ledger", "audit"},
+    {"store"},
+    {"context"},  # its budget and its approvals lie in a store
+    {"call", "steps", "judge", "flow"},
+    {"registry", "guard", "view", "decision", "testing", "policy_trial"},
+    {"", "cli"},  # "" is guarded_core itself, whose __init__ gathers the public names
+]
+# The packages of a framework, by how their names begin.
+LANGCHAIN = ("langchain", "langgraph", "langsmith")
+LLAMAINDEX = ("llama_index", "workflows")
+# Third-party packages that only some modules import as they load; everywhere else inside a function, when it is needed.
+ONLY_IN = {
+    "typer": r"guarded_core\.cli\b",
+    "rich": r"guarded_core\.cli\b",
+    "sqlalchemy": r"guarded_core\.store\.sql",
+    "psycopg": r"guarded_core\.store\.sql",
+}
+# All that `import guarded_core` may load beside the standard library: what checks every call, and pydantic.
+LOADED = {"jsonschema_rs", "orjson", "rfc8785"}
+LOADED |= {"pydantic", "pydantic_core", "annotated_types", "typing_extensions", "typing_inspection"}
+
+
+def modules(package: str) -> dict[str, ast.Module]:
+    """The syntax tree of every module of a package, by the name it is imported under."""
+    folder = PACKAGES[package]
+    trees = {}
+    for path in sorted(folder.rglob("*.py")):
+        parts = [package, *path.relative_to(folder).with_suffix("").parts]
+        trees[".".join(parts).removesuffix(".__init__")] = ast.parse(path.read_text(), path)
+    return trees
+
+
+def is_type_checking(node: ast.AST) -> bool:
+    """Whether this is an ``if TYPE_CHECKING:``, whose body never runs."""
+    return isinstance(node, ast.If) and ast.unparse(node.test) in {"TYPE_CHECKING", "typing.TYPE_CHECKING"}
+
+
+def imports(tree: ast.AST, *, lazy: bool) -> Iterator[str]:
+    """What a module imports as it loads; with `lazy`, also what its functions import, and what only types need."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            # `from package import module` names a module too.
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif lazy or not (isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or is_type_checking(node)):
+            yield from imports(node, lazy=lazy)
+
+
+def layer(module: str) -> int:
+    """The line of `LAYERS` that a core module stands on."""
+    name = [*module.split("."), ""][1]
+    found = [number for number, names in enumerate(LAYERS) if name in names]
+    assert found, f"{module} has no place in LAYERS yet: say which modules it may import"
+    return found[0]
+
+
+def resolved(name: str, known: dict[str, ast.Module]) -> str:
+    """The module that an imported name is, or stands in."""
+    while name not in known:
+        name = name.rpartition(".")[0]
+    return name
+
+
+CORE = modules("guarded_core")
+CORE_GRAPH = {
+    module: {resolved(name, CORE) for name in imports(tree, lazy=False) if name.split(".")[0] == "guarded_core"}
+    for module, tree in CORE.items()
+}
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_public_names_are_pinned(package: str) -> None:
+    """``__all__`` is what tests/public_names.txt says, and each name is there: a change of the public face is seen."""
+    pinned = [name.rpartition(".") for name in (ROOT / "tests" / "public_names.txt").read_text().split()]
+    module = importlib.import_module(package)
+    assert sorted(module.__all__) == sorted(name for of, _, name in pinned if of == package)
+    assert [name for name in module.__all__ if not hasattr(module, name)] == []
+
+
+@pytest.mark.parametrize("module", CORE)
+def test_core_imports_run_one_way(module: str) -> None:
+    """A module of the core imports, as it loads, nothing from a later step of a call's way."""
+    assert {name for name in CORE_GRAPH[module] if layer(name) > layer(module)} == set()
+
+
+def test_core_imports_are_no_circle() -> None:
+    """No module of the core needs itself to load."""
+    graphlib.TopologicalSorter(CORE_GRAPH).prepare()
+
+
+@pytest.mark.parametrize("module", CORE)
+def test_core_imports_no_framework(module: str) -> None:
+    """The core imports no framework and no adapter, not even for types; the command line may, in its functions."""
+    foreign = (*LANGCHAIN, *LLAMAINDEX, "guarded_langchain", "guarded_llamaindex")
+    lazy = not module.startswith("guarded_core.cli")
+    assert [name for name in imports(CORE[module], lazy=lazy) if name.startswith(foreign)] == []
+
+
+@pytest.mark.parametrize(
+    ("package", "foreign"),
+    [
+        ("guarded_langchain", ("guarded_llamaindex", *LLAMAINDEX)),
+        ("guarded_llamaindex", ("guarded_langchain", *LANGCHAIN)),
+    ],
+)
+def test_adapters_never_meet(package: str, foreign: tuple[str, ...]) -> None:
+    """An adapter imports neither the other one nor its framework, nowhere."""
+    imported = [name for tree in modules(package).values() for name in imports(tree, lazy=True)]
+    assert [name for name in imported if name.startswith(foreign)] == []
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_extras_load_late(package: str) -> None:
+    """Only the module that is about an extra's package imports it as it loads."""
+    early = {
+        (module, name)
+        for module, tree in modules(package).items()
+        for name in imports(tree, lazy=False)
+        if (place := ONLY_IN.get(name.split(".")[0])) and not re.match(place, module)
+    }
+    assert early == set()
+
+
+def test_importing_the_core_loads_little() -> None:
+    """``import guarded_core`` loads, of all that is installed, a short list: no framework, no extra, no SQL."""
+    code = "import sys; before = set(sys.modules); import guarded_core; print(*set(sys.modules) - before)"
+    out = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    loaded = {name.split(".")[0] for name in out.split()}
+    installed = importlib.metadata.packages_distributions().keys() - PACKAGES.keys()
+    assert "guarded_core" in loaded
+    assert loaded & installed <= LOADED
+
+
+def test_wheel_holds_the_packages_and_nothing_else(tmp_path: Path) -> None:
+    """A wheel has the three packages' files, each package marked as typed, the licence, and nothing beside."""
+    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    held = set(zipfile.ZipFile(wheel).namelist())
+    metadata = {name for name in held if ".dist-info/" in name}
+    files = [path for folder in PACKAGES.values() for path in folder.rglob("*") if path.is_file()]
+    wanted = {path.relative_to(ROOT).as_posix().removeprefix("core/") for path in files if path.suffix != ".pyc"}
+    assert held - metadata == wanted
+    assert wanted >= {f"{package}/py.typed" for package in PACKAGES}
+    assert any(name.endswith("/licenses/LICENSE") for name in metadata)
+
+
+def test_floor_is_what_the_metadata_promises() -> None:
+    """tests/floor.txt pins the lower bounds stated for the core and the adapters, where frameworks allow it."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    stated = [*project["dependencies"], *extras["langchain"], *extras["langgraph"], *extras["llamaindex"]]
+    bounds = [
+        re.sub(r">=([\w.]+).*", r"==\1", spec)
+        for spec in stated
+        if not spec.startswith(("orjson", "pydantic", "guarded"))
+    ]
+    floor = re.findall(r"^[\w-]+==.+$", (ROOT / "tests" / "floor.txt").read_text(), re.M)
+    assert sorted(floor) == sorted(bounds)
+
+
+def test_no_file_names_a_place_on_one_machine() -> None:
+    """No file of the repository has a path that only its author's machine has."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True
+    )
+    if listed.returncode:
+        pytest.skip("not a git work tree")
+    private = re.compile(rb"(?<![\w.-])/(?:work|root)/|/tmp/prob[e]")
+    files = [ROOT / name for name in listed.stdout.splitlines()]
+    assert [path.name for path in files if path.is_file() and private.search(path.read_bytes())] == []
