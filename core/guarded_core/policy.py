@@ -71,6 +71,10 @@ class Role:
     tools: frozenset[str]
     max_calls: int = DEFAULT_MAX_CALLS
 
+    def __post_init__(self) -> None:
+        if type(self.max_calls) is not int or self.max_calls < 1:
+            raise InvalidPolicy("max_calls is at least 1; a role without calls needs no tools", where="max_calls")
+
 
 class ToolExecutionPolicy:
     """An exact allowlist with risks, limits and rules; immutable.
@@ -114,6 +118,7 @@ class ToolExecutionPolicy:
             raise InvalidPolicy("the output limit is a positive number of bytes", where="limits.output_bytes")
         self.output_bytes = output_bytes
         self._tool_hashes: dict[str, str] = {}
+        self._risks: dict[tuple[str, ToolRisk | None], ToolRisk | None] = {}
         self.hash = self._hash()
 
     def with_payload_limits(self, input_bytes: int, output_bytes: int) -> ToolExecutionPolicy:
@@ -152,10 +157,11 @@ class ToolExecutionPolicy:
 
     def risk(self, spec: ToolSpec) -> ToolRisk | None:
         """The risk in force for a tool: the strictest declaration, unless the policy explicitly lowers it."""
-        settings = self._tools.get(spec.name)
-        if settings is None:
-            return spec.risk
-        return strictest(settings.risk) if settings.lower_risk else strictest(spec.risk, settings.risk)
+        key = (spec.name, spec.risk)
+        if key not in self._risks:
+            settings = self._tools.get(spec.name) or ToolSettings()
+            self._risks[key] = strictest(settings.risk, None if settings.lower_risk else spec.risk)
+        return self._risks[key]
 
     def tool_hash(self, tool: str) -> str:
         """SHA-256 over all that this policy says of `tool`: what an approval of it binds to."""

@@ -125,6 +125,8 @@ class Reservation:
 
     def joined(self, other: Reservation) -> Reservation:
         """Both together; rules that take the same amount from one window take it once, under the tighter limit."""
+        if self is NOTHING or other is NOTHING:
+            return other if self is NOTHING else self
         slots: dict[tuple[Window, Decimal], Slot] = {}
         for slot in (*self.slots, *other.slots):
             known = slots.setdefault((slot.window, slot.amount), slot)
@@ -135,6 +137,9 @@ class Reservation:
             raises=self.raises | other.raises,
             forbids=self.forbids | other.forbids,
         )
+
+
+NOTHING = Reservation()
 
 
 class Rule(Protocol):

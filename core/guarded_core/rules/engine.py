@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import reduce
 from typing import Any, ClassVar
 
 from guarded_core.errors import PolicyDenied
-from guarded_core.rules.case import Action, Case, Finding, Reservation, Rule, Scope, Window
+from guarded_core.rules.case import NOTHING, Action, Case, Finding, Reservation, Rule, Scope, Window
 from guarded_core.rules.patterns import is_glob, names_tool
 from guarded_core.rules.state import StateStore
 from guarded_core.tool import is_identifier
@@ -50,7 +50,10 @@ class Judgement:
     violations: tuple[PolicyViolation, ...] = ()
     asks: tuple[PolicyViolation, ...] = ()
     would: tuple[str, ...] = ()
-    reservation: Reservation = field(default_factory=Reservation)
+    reservation: Reservation = NOTHING
+
+
+_SILENT = Judgement()
 
 
 class PolicyEngine:
@@ -100,9 +103,12 @@ class PolicyEngine:
 
     def judge(self, case: Case) -> Judgement:
         """What the rules say of `case`; pure."""
+        rules = self.rules_for(case.action.tool)
+        if not rules:
+            return _SILENT
         violations, asks, would = [], [], []
         reservations = []
-        for rule in self.rules_for(case.action.tool):
+        for rule in rules:
             finding, reservation = _answer(rule, case)
             if reservation is not None:
                 reservations.append(reservation if rule.enforce else _observing(reservation))
@@ -118,7 +124,7 @@ class PolicyEngine:
             violations=tuple(violations),
             asks=tuple(asks),
             would=tuple(would),
-            reservation=reduce(Reservation.joined, reservations, Reservation()),
+            reservation=reduce(Reservation.joined, reservations, NOTHING),
         )
 
     def windows(self, tool: str, scope: Scope) -> tuple[Window, ...]:
