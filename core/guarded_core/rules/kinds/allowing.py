@@ -1,0 +1,173 @@
+"""Rules that name all that is permitted: what is absent, or cannot be compared, is not."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from guarded_core import schema as schemas
+from guarded_core.errors import InvalidPolicy
+from guarded_core.rules.case import Case, Finding
+from guarded_core.rules.kinds.base import (
+    ParamRule,
+    RuleKind,
+    check_number,
+    check_text,
+    check_tool,
+    compiled,
+    json_value,
+    keep,
+)
+from guarded_core.rules.params import ABSENT, exact, is_number, text_of
+from guarded_core.rules.patterns import Pattern
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllowToolParam(ParamRule):
+    """Denies a call unless its parameter is present and equal to one of the listed values; a model is shown these.
+
+    Attributes:
+        allow: the exact JSON values; an empty list denies every call.
+    """
+
+    kind: ClassVar[str] = "allow_tool_param"
+
+    allow: Sequence[Any] = ()
+    _allowed: frozenset[Hashable] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        ParamRule.__post_init__(self)
+        if not isinstance(self.allow, list | tuple):
+            raise InvalidPolicy("must be a list of values", where="allow")
+        keep(self, "allow", tuple(json_value(value, "allow") for value in self.allow))
+        keep(self, "_allowed", frozenset(map(exact, self.allow)))
+
+    def check(self, case: Case) -> Finding | None:
+        """An objection unless each of the parameter's values is listed."""
+        values = self.values(case)
+        if values and all(value is not ABSENT and exact(value) in self._allowed for value in values):
+            return None
+        return Finding(f"parameter {self.param!r} is absent, or has a value that is not allowed")
+
+    def narrow(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The schema with the values as an enum."""
+        # An empty enum is no schema that a model's API takes.
+        return schemas.narrow(schema, self._param.pointer, enum=list(self.allow)) if self.allow else schema
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllowToolParamMatching(ParamRule):
+    """Denies a call unless its parameter is present and the whole of its string form matches a regular expression.
+
+    An object or array never matches: name its parts, such as ``/to/*``.
+
+    Attributes:
+        matches: the expression, without lookaround and backreferences; one that does not compile denies every call.
+    """
+
+    kind: ClassVar[str] = "allow_tool_param_matching"
+
+    matches: str
+    _pattern: Pattern = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        ParamRule.__post_init__(self)
+        # Whole: to permit "api.example.com" must not permit "evil.example/?api.example.com".
+        keep(self, "_pattern", compiled(self.matches, "matches", whole=True))
+
+    @property
+    def error(self) -> str:
+        """Why the pattern does not compile."""
+        return self._pattern.error
+
+    def check(self, case: Case) -> Finding | None:
+        """An objection unless each of the parameter's values matches."""
+        if self.error:
+            return Finding(self.error)
+        values = self.values(case)
+        if values and all(self._permits(value) for value in values):
+            return None
+        return Finding(f"parameter {self.param!r} is absent, or does not match the allowed pattern")
+
+    def _permits(self, value: Any) -> bool:
+        return value is not ABSENT and not isinstance(value, list | dict) and self._pattern.matches(text_of(value))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitToolParam(ParamRule):
+    """Denies a call unless its parameter is a number within bounds; a model is shown these.
+
+    Attributes:
+        min: the least that is allowed.
+        max: the most that is allowed.
+    """
+
+    kind: ClassVar[str] = "limit_tool_param"
+
+    min: int | float | None = None
+    max: int | float | None = None
+
+    def __post_init__(self) -> None:
+        ParamRule.__post_init__(self)
+        if self.min is None and self.max is None:
+            raise InvalidPolicy("needs min, max or both", where="max")
+        if self.min is not None:
+            check_number(self.min, "min")
+        if self.max is not None:
+            check_number(self.max, "max", at_least=self.min)
+
+    def check(self, case: Case) -> Finding | None:
+        """An objection unless each of the parameter's values is within the bounds."""
+        values = self.values(case)
+        if values and all(self._permits(value) for value in values):
+            return None
+        return Finding(f"parameter {self.param!r} is absent, no number, or out of bounds")
+
+    def _permits(self, value: Any) -> bool:
+        return is_number(value) and (self.min is None or value >= self.min) and (self.max is None or value <= self.max)
+
+    def narrow(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The schema with the bounds."""
+        return schemas.narrow(schema, self._param.pointer, minimum=self.min, maximum=self.max)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequireState(RuleKind):
+    """Denies a call unless one of the application's own facts has a value.
+
+    Attributes:
+        key: the fact's key in the StateStore.
+        value: the exact JSON value that it must have.
+        tool: exact name, or a glob; every tool by default.
+    """
+
+    kind: ClassVar[str] = "require_state"
+
+    key: str
+    value: Any
+    tool: str = "*"
+    _wanted: Hashable = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        check_text(self.key, "key")
+        check_tool(self.tool, "tool")
+        keep(self, "_wanted", exact(json_value(self.value, "value")))
+
+    @property
+    def subject(self) -> str:
+        """The key."""
+        return self.key
+
+    @property
+    def tools(self) -> str | tuple[str, ...] | None:
+        """The tools it is asked of."""
+        return self.tool
+
+    def check(self, case: Case) -> Finding | None:
+        """An objection where the fact is another one, or is not known."""
+        # A copied Enum member is itself, so ABSENT can be told from every value.
+        value = case.state.get_or(self.key, ABSENT)
+        if value is ABSENT or exact(value) != self._wanted:
+            return Finding(f"state {self.key!r} is not as required")
+        return None

@@ -1,0 +1,141 @@
+"""Where a rule's parameter points to in the effective arguments, and how values are compared there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+from guarded_core.errors import InvalidPolicy
+from guarded_core.payload import MAX_DEPTH, PayloadLimits, freeze
+
+
+class Absent(Enum):
+    """The type of `ABSENT`."""
+
+    ABSENT = "absent"
+
+
+ABSENT: Final = Absent.ABSENT
+"""Stands where no value is; None is JSON's null."""
+
+_EVERY = "*"
+_INDEX = re.compile(r"0|[1-9][0-9]{0,8}", re.ASCII)
+# The policy's own limits were kept before a rule looks.
+_LIMITS = PayloadLimits(bytes=1 << 30, depth=MAX_DEPTH, nodes=1 << 30, characters=1 << 30)
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """A parameter: a top-level name, or a JSON Pointer (RFC 6901) in which the token ``*`` stands for every member.
+
+    Attributes:
+        text: as the policy writes it.
+        tokens: the way down; None for ``*``.
+    """
+
+    text: str
+    tokens: tuple[str | None, ...]
+
+    @classmethod
+    def parse(cls, text: object) -> Param:
+        """The parameter that `text` names. Raises InvalidPolicy."""
+        if not isinstance(text, str) or not text:
+            raise InvalidPolicy("a parameter is a name, or a JSON Pointer such as '/items/*/sku'", where="param")
+        if not text.startswith("/"):
+            if "*" in text:
+                raise InvalidPolicy("'*' stands in a JSON Pointer, such as '/*' or '/items/*/sku'", where="param")
+            return cls(text, (text,))
+        if re.search("~(?![01])", text):
+            raise InvalidPolicy(
+                "in a JSON Pointer '~' is written '~0', and '/' in a name is written '~1'", where="param"
+            )
+        tokens = (token.replace("~1", "/").replace("~0", "~") for token in text[1:].split("/"))
+        return cls(text, tuple(None if token == _EVERY else token for token in tokens))
+
+    @property
+    def pointer(self) -> str:
+        """It as a JSON Pointer."""
+        if self.text.startswith("/"):
+            return self.text
+        return "/" + self.text.replace("~", "~0").replace("/", "~1")
+
+    def find(self, arguments: Mapping[str, Any]) -> list[Any]:
+        """Every value it points to, with ABSENT for each place where the way ends early.
+
+        Empty only where ``*`` meets an empty object or array. Raises TypeError for what is no JSON.
+        """
+        found: list[Any] = [arguments if isinstance(arguments, dict) else dict(arguments)]
+        for token in self.tokens:
+            found = [member for value in found for member in _members(value, token)]
+        return found
+
+
+def _members(value: Any, token: str | None) -> Any:
+    if isinstance(value, dict):
+        return value.values() if token is None else (value.get(token, ABSENT),)
+    if isinstance(value, list):
+        if token is None:
+            return value
+        index = int(token) if _INDEX.fullmatch(token) else len(value)
+        return (value[index] if index < len(value) else ABSENT,)
+    if value is ABSENT or value is None or isinstance(value, str | int | float):
+        return (ABSENT,)
+    raise TypeError("not JSON")
+
+
+def exact(value: Any) -> Hashable:
+    """A key that two values share when they are the same JSON value.
+
+    10 and 10.0 are one number; 1 and true, "10" and 10 are different. Strings are compared code point by code point.
+    Raises TypeError for what is no JSON.
+    """
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return (bool, value)  # for Python, True is 1
+    if isinstance(value, int | float) and value == value:
+        return value
+    if isinstance(value, list):
+        return (list, tuple(exact(member) for member in value))
+    if isinstance(value, dict):
+        return (dict, frozenset((key, exact(member)) for key, member in value.items()))
+    raise TypeError("not JSON")
+
+
+def is_number(value: Any) -> bool:
+    """Whether `value` is a JSON number; true and false are none."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def text_of(value: Any) -> str:
+    """The string form of a value: a string itself, of anything else its canonical JSON."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    return freeze(value, _LIMITS).canonical.decode()
+
+
+def any_text(value: Any, test: Callable[[str], bool]) -> bool:
+    """Whether `test` holds for one of the value's texts."""
+    return test(value) if isinstance(value, str) else any(map(test, texts_of(value)))
+
+
+def texts_of(value: Any) -> Iterator[str]:
+    """The string form of a value, and of every scalar and key inside it.
+
+    The JSON of an object alone would hide its strings from a search: ``"`` is written ``\\"`` there.
+    """
+    yield text_of(value)
+    pending = [value] if isinstance(value, list | dict) else []
+    for container in pending:
+        if isinstance(container, dict):
+            yield from container
+        for member in container.values() if isinstance(container, dict) else container:
+            if isinstance(member, list | dict):
+                pending.append(member)
+            else:
+                yield text_of(member)
