@@ -1,0 +1,170 @@
+"""``guarded policy``: check, explain, test and begin a policy file."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from guarded_core.cli.tools import load_specs
+from guarded_core.errors import GuardConfigurationError
+from guarded_core.policy import ToolExecutionPolicy
+from guarded_core.policy_file import load_policy, policy_json_schema
+from guarded_core.policy_lint import LintFinding, lint
+from guarded_core.policy_start import starting_policy
+from guarded_core.policy_trial import PRINCIPAL, explain, load_cases, run_cases, trial_guard, trial_session
+from guarded_core.tool import ToolSpec
+
+app = typer.Typer(no_args_is_help=True, help="Check, explain, test and begin a policy file.")
+
+PolicyPath = Annotated[Path, typer.Argument(help="The policy: a TOML file, or a folder of them.", show_default=False)]
+Tools = Annotated[
+    str | None, typer.Option("--tools", help="Your tools, as module:name of a list; their schemas are looked at too.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Write JSON.")]
+Role = Annotated[str | None, typer.Option(help="The session's role; without one it may use every tool.")]
+
+
+@app.command()
+def check(
+    path: PolicyPath,
+    tools: Tools = None,
+    strict: Annotated[bool, typer.Option(help="Fail on warnings too.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say what is wrong, or odd, about a policy; exit code 1 for errors."""
+    with _failures():
+        policy, findings = _loaded(path)
+        specs = _specs(tools)
+        schemas = None if specs is None else {spec.name: spec.schema for spec in specs}
+        findings += lint(policy, schemas)
+    if as_json:
+        rows = [{"severity": found.severity, "where": found.where, "message": found.message} for found in findings]
+        _write_json({"policy": policy.hash, "findings": rows})
+    else:
+        _write_table(("", "where", "what"), [(found.severity, found.where, found.message) for found in findings])
+        typer.echo(
+            f"{len(policy.tools)} tools, {len(policy.rules)} rules, {len(findings)} finding{'s' * (len(findings) != 1)}"
+        )
+    if any(strict or found.severity == "error" for found in findings):
+        raise typer.Exit(1)
+
+
+@app.command("explain")
+def explain_call(
+    path: PolicyPath,
+    tool: Annotated[str, typer.Argument(help="The tool's name.", show_default=False)],
+    arguments: Annotated[str, typer.Argument(help="The arguments, as JSON.")] = "{}",
+    tools: Tools = None,
+    role: Role = None,
+    principal: Annotated[str, typer.Option(help="Who calls.")] = PRINCIPAL,
+    as_json: AsJson = False,
+) -> None:
+    """Show what each step says of one call; exit code 0 if it may run, 2 if a person is asked, 1 if it is denied."""
+    with _failures():
+        policy, found = _loaded(path)
+        guard = trial_guard(policy, _specs(tools) or ())
+        decision, steps = explain(guard, tool, arguments, trial_session(guard, principal=principal, role=role))
+    if as_json:
+        rows = [{"step": step.step, "verdict": step.verdict, "detail": step.detail} for step in steps]
+        _write_json({"outcome": decision.outcome, "code": decision.code, "policy": policy.hash, "steps": rows})
+    else:
+        _write_warnings(found)
+        _write_table(("step", "verdict", "detail"), [(step.step, step.verdict, step.detail) for step in steps])
+        typer.echo(decision.outcome if decision.code is None else f"{decision.outcome}: {decision.code}")
+    if decision.outcome != "allow":
+        raise typer.Exit(2 if decision.outcome == "ask" else 1)
+
+
+@app.command("test")
+def try_cases(
+    path: PolicyPath,
+    cases: Annotated[Path, typer.Argument(help="TOML of [[cases]]: tool, arguments, expect, ...", show_default=False)],
+    tools: Tools = None,
+) -> None:
+    """Try cases with expected outcomes; exit code 1 if one is not as expected."""
+    with _failures():
+        policy, found = _loaded(path)
+        results = list(run_cases(policy, load_cases(cases), _specs(tools) or ()))
+    _write_warnings(found)
+    for result in results:
+        typer.echo(f"failed  {result.name}: {result.failure}" if result.failure else f"ok      {result.name}")
+    failed = sum(bool(result.failure) for result in results)
+    typer.echo(f"{len(results) - failed} of {len(results)} as expected")
+    if failed:
+        raise typer.Exit(1)
+
+
+@app.command()
+def schema() -> None:
+    """Write the JSON Schema of policy files, for editors."""
+    _write_json(policy_json_schema())
+
+
+@app.command()
+def init(
+    tools: Annotated[str, typer.Argument(help="Your tools, as module:name of a list.", show_default=False)],
+    output: Annotated[Path | None, typer.Option(help="A new file; without, standard output.")] = None,
+) -> None:
+    """Write a policy to start from, with each of your tools at its strictest."""
+    with _failures():
+        text = starting_policy(load_specs(tools))
+    if output is None:
+        typer.echo(text, nl=False)
+        return
+    try:
+        with output.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise typer.BadParameter(f"cannot be made: {error.strerror}", param_hint="--output") from None
+
+
+def _loaded(path: Path) -> tuple[ToolExecutionPolicy, list[LintFinding]]:
+    """The policy, and what was said aloud while it was read."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        policy = load_policy(path)
+    return policy, [LintFinding(severity="warning", where="", message=str(warning.message)) for warning in said]
+
+
+def _specs(tools: str | None) -> list[ToolSpec] | None:
+    return None if tools is None else load_specs(tools)
+
+
+@contextmanager
+def _failures() -> Iterator[None]:
+    try:
+        yield
+    except GuardConfigurationError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(1) from None
+
+
+def _write_warnings(findings: list[LintFinding]) -> None:
+    for found in findings:
+        typer.echo(f"{found.severity}: {found.message}", err=True)
+
+
+def _write_json(document: Any) -> None:
+    typer.echo(json.dumps(document, indent=2))
+
+
+def _write_table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+    console = Console()
+    if not console.is_terminal:
+        for row in rows:
+            typer.echo("\t".join(row).rstrip())
+        return
+    grid = Table(*columns)
+    for row in rows:
+        # As text: square brackets in a place such as rules[3] are no markup.
+        grid.add_row(*map(Text, row))
+    console.print(grid)
