@@ -59,7 +59,7 @@ from guarded_core.errors import (
 from guarded_core.guard import Guard
 from guarded_core.payload import PayloadLimits
 from guarded_core.policy import Role, ToolExecutionPolicy, ToolSettings
-from guarded_core.policy_file import load_policy
+from guarded_core.policy_file import PolicyWarning, load_policy
 from guarded_core.registry import ToolRegistry
 from guarded_core.rules.case import Action, Rule
 from guarded_core.rules.engine import PolicyEngine, PolicyViolation
@@ -109,6 +109,7 @@ __all__ = [
     "PolicyDenied",
     "PolicyEngine",
     "PolicyViolation",
+    "PolicyWarning",
     "QueueApprover",
     "RequestState",
     "Role",

@@ -134,6 +134,10 @@ class ApprovalRequest:
             and self.call_key in (None, wanted.call_key)
         )
 
+    def approves_another_payload(self, wanted: ApprovalRequest) -> bool:
+        """Whether it is an approval of the same tool with other arguments than `wanted`'s."""
+        return self.state is RequestState.APPROVED and self.tool == wanted.tool and self.digest != wanted.digest
+
     @property
     def approvers(self) -> tuple[str, ...]:
         """Who said yes, in order."""

@@ -269,7 +269,7 @@ def _approval(dossier: Dossier, facts: Facts, reservation: Reservation, asks: tu
     for request in covering:
         if request.state is RequestState.PENDING:
             return Verdict(facts=facts, reservation=reservation, ask=request)
-    if not dossier.authority.asks and any(request.state is RequestState.APPROVED for request in live):
+    if not dossier.authority.asks and any(request.approves_another_payload(wanted) for request in live):
         raise ApprovalPayloadMismatch(dossier.tool)
     return Verdict(facts=facts, reservation=reservation, ask=wanted, is_new=True)
 
