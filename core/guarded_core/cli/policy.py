@@ -87,7 +87,9 @@ def explain_call(
 @app.command("test")
 def try_cases(
     path: PolicyPath,
-    cases: Annotated[Path, typer.Argument(help="TOML of [[cases]]: tool, arguments, expect, ...", show_default=False)],
+    cases: Annotated[
+        Path, typer.Argument(help="TOML tables named cases: tool, arguments, expect, ...", show_default=False)
+    ],
     tools: Tools = None,
 ) -> None:
     """Try cases with expected outcomes; exit code 1 if one is not as expected."""
