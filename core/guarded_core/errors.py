@@ -41,6 +41,10 @@ if TYPE_CHECKING:
 class GuardedToolsError(Exception):
     """The base of every error this project raises."""
 
+    def __reduce__(self) -> Any:
+        # Exceptions cross process boundaries (worker pools); rebuild without replaying __init__'s signature.
+        return (_rebuild, (type(self), self.args, self.__dict__))
+
 
 class ToolExecutionError(GuardedToolsError):
     """A call was refused or failed.
@@ -67,12 +71,8 @@ class ToolExecutionError(GuardedToolsError):
         """The small plain record that an application may keep: code, tool, call_id, request_id."""
         return {"code": self.code, "tool": self.tool, "call_id": self.call_id, "request_id": self.request_id}
 
-    def __reduce__(self) -> Any:
-        # Exceptions cross process boundaries (worker pools); rebuild without replaying __init__'s signature.
-        return (_rebuild, (type(self), self.args, self.__dict__))
 
-
-def _rebuild(kind: type[ToolExecutionError], args: tuple[Any, ...], state: dict[str, Any]) -> ToolExecutionError:
+def _rebuild(kind: type[GuardedToolsError], args: tuple[Any, ...], state: dict[str, Any]) -> GuardedToolsError:
     error = kind.__new__(kind, *args)
     error.args = args
     error.__dict__.update(state)

@@ -1,0 +1,197 @@
+"""The durable audit trail: a file that one process writes, each record sealed and on the disk before it counts."""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from os import PathLike
+from typing import Any, ClassVar, Self
+
+from guarded_core.audit.chain import AuditKeys, Head, KeysLike
+from guarded_core.audit.event import TERMINAL, AuditEvent, Outcome
+from guarded_core.audit.files import trail_path
+from guarded_core.audit.frames import encode_event
+from guarded_core.audit.group_commit import GroupCommit
+from guarded_core.audit.room import Room
+from guarded_core.audit.table import as_html, as_text
+from guarded_core.audit.verify import read, unsettled
+from guarded_core.audit.writer import Item, Pending, TrailWriter
+from guarded_core.errors import ToolAuditTrailError
+
+DEFAULT_BYTES = 16 * 1024 * 1024
+DEFAULT_RECORDS = 4096
+
+
+class DurableToolAuditTrail:
+    """Appends events to a file, each chained to the one before and synced to the disk before `append` returns.
+
+    Made by `open`. One process writes it, with as many threads and tasks as it likes: those that append at the same
+    time share one sync. Close it, or use it as a context manager (the end of the program closes it too): a closed trail
+    shows if its end is cut. One whose writer died cannot tell a cut from a crash, back to its last head: see `head`.
+    """
+
+    blocking: ClassVar[bool] = True
+
+    def __init__(self, writer: TrailWriter, path: str, keys: AuditKeys | None) -> None:
+        self._writer = writer
+        self._path = path
+        self._keys = keys
+        self._group: GroupCommit[Item] = GroupCommit(writer.commit)
+        self._settling = threading.Lock()
+        self._close = weakref.finalize(self, _close, writer, self._group)
+
+    @classmethod
+    def open(
+        cls,
+        path: str | PathLike[str],
+        *,
+        max_bytes: int = DEFAULT_BYTES,
+        max_records: int = DEFAULT_RECORDS,
+        keys: KeysLike = None,
+        auto_rotate: bool = False,
+    ) -> Self:
+        """Open a trail, or begin one; its folder must exist.
+
+        Every record of the segment in `path` is verified, and that the trail contains the position its head was at.
+
+        Args:
+            path: a regular file of this user's that no other user may read or write.
+            max_bytes: ceiling of a segment, 512 B to 1 TiB.
+            max_records: ceiling of a segment, 1 to 2³².
+            keys: what seals the records; without, the chain shows accidents, but whoever can write the files can
+                rewrite it. See `AuditKeys`.
+            auto_rotate: whether a full segment gives way to a new one, instead of refusing events.
+
+        Raises:
+            ToolAuditTrailError: "invalid_capacity", "invalid_path", "invalid_keys"; "unsafe_file_type", "unsafe_owner",
+                "unsafe_mode"; "locked"; "too_large"; "unavailable", "write_failed"; or what verifying finds, see
+                `guarded_core.audit.walk.walk`: after a crash "torn_tail", which ``guarded audit repair`` mends.
+        """
+        room = Room(max_bytes, max_records, rotates=auto_rotate)
+        key_ring, absolute = AuditKeys.of(keys), trail_path(path)
+        return cls(TrailWriter(absolute, key_ring, room), absolute, key_ring)
+
+    def append(self, event: AuditEvent) -> None:
+        """Keep `event`; it is on the disk when this returns.
+
+        Raises:
+            ToolAuditTrailError: "invalid_event", "event_too_large", "closed", "forked", "unhealthy",
+                "external_modification", "quota_exceeded", "write_failed" (the file is as before), "sync_failed" (the
+                record may be there; nothing more is taken until the trail is opened again).
+        """
+        self._group.submit(self._pending(event))
+
+    async def aappend(self, event: AuditEvent) -> None:
+        """As `append`, without blocking the event loop. Cancelled, the event is kept all the same."""
+        await self._group.asubmit(self._pending(event))
+
+    def _pending(self, event: AuditEvent) -> Pending:
+        self._check_process()
+        return Pending(event, encode_event(event), self)
+
+    def _check_process(self) -> None:
+        if self._writer.is_forked:
+            raise ToolAuditTrailError("forked", "the trail was opened before a fork: each process opens one of its own")
+
+    def _control(self, action: Callable[[], Any]) -> Any:
+        """Let the writer do something between two batches."""
+        self._check_process()
+        return self._group.submit(action)
+
+    def rotate(self) -> Head:
+        """Close the segment and go on in a new one, linked to it; an empty segment stays.
+
+        Returns:
+            The head of the new segment.
+
+        Raises:
+            ToolAuditTrailError: "closed", "forked", "unhealthy", "external_modification", "write_failed".
+        """
+        head: Head = self._control(self._writer.rotate)
+        return head
+
+    def head(self) -> Head:
+        """Where the chain on disk stands, sealed: kept somewhere else, it pins everything up to here.
+
+        Raises:
+            ToolAuditTrailError: "forked".
+        """
+        head: Head = self._control(self._writer.head)
+        return head
+
+    def events(self, *, first_segment: int = 1) -> Iterator[AuditEvent]:
+        """Read the trail from its first record on, verifying. Raises as `guarded_core.audit.verify.read`."""
+        return (event for _, event in read(self._path, self._keys, first_segment=first_segment))
+
+    def unsettled(self, *, first_segment: int = 1) -> tuple[AuditEvent, ...]:
+        """The Authorized events without an outcome, calls in flight among them. Raises as `events`."""
+        return unsettled(self._path, self._keys, first_segment=first_segment)
+
+    def settle(self, call_id: str, outcome: Outcome, *, by: str, reason: str, first_segment: int = 1) -> AuditEvent:
+        """Record what somebody found out about a call that a crash left without an outcome.
+
+        Args:
+            call_id: of an unsettled call, whose process is no longer running it.
+            outcome: Succeeded, Failed, or Unknown where it cannot be found out.
+            by: who says so; becomes the event's `approved_by`.
+            reason: how they know; becomes its `approval_reason`.
+            first_segment: look from here on, where earlier segments were archived.
+
+        Returns:
+            The event appended: the Authorized one with that outcome and the code "reconciled".
+
+        Raises:
+            ToolAuditTrailError: "not_unsettled", "invalid_event", and as `events` and `append`.
+        """
+        if outcome not in TERMINAL or not by.strip() or not reason.strip():
+            raise ToolAuditTrailError("invalid_event", "settling takes a final outcome, who says so, and why")
+        with self._settling:
+            for event in self.unsettled(first_segment=first_segment):
+                if event.call_id == call_id:
+                    settled = replace(
+                        event,
+                        outcome=Outcome(outcome),
+                        time_ns=time.time_ns(),
+                        code="reconciled",
+                        approved_by=(by,),
+                        approval_reason=reason,
+                    )
+                    self.append(settled)
+                    return settled
+        raise ToolAuditTrailError("not_unsettled", "no call of that id waits for an outcome")
+
+    @property
+    def recent(self) -> tuple[tuple[int, AuditEvent], ...]:
+        """The segment's last twenty events with their numbers. Raises ToolAuditTrailError: "forked"."""
+        records: tuple[tuple[int, AuditEvent], ...] = self._control(lambda: tuple(self._writer.recent))
+        return records
+
+    def close(self) -> None:
+        """Write the closing head, let the file go; again is no error. Raises ToolAuditTrailError: "write_failed"."""
+        self._close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<DurableToolAuditTrail of {self._writer.count} records>"
+
+    def __str__(self) -> str:
+        return as_text(self.recent)
+
+    def _repr_html_(self) -> str:
+        return as_html(self.recent)
+
+
+def _close(writer: TrailWriter, group: GroupCommit[Item]) -> None:
+    if not writer.is_forked:
+        try:
+            group.submit(writer.close)
+        finally:
+            group.stop()
