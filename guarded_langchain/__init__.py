@@ -1,0 +1,43 @@
+"""LangChain and LangGraph tools behind a guard."""
+
+from __future__ import annotations
+
+try:
+    import langchain_core as _langchain_core  # noqa: F401
+except ImportError as error:
+    raise ImportError('guarded_langchain needs LangChain: pip install "guarded-tools[langchain]"') from error
+
+from typing import TYPE_CHECKING, Any
+
+from guarded_langchain.arguments import injected
+from guarded_langchain.coverage import CoverageReport, coverage_report
+from guarded_langchain.messages import ToolCallDenied
+from guarded_langchain.tool import guard_tool, guard_tools
+
+if TYPE_CHECKING:
+    from guarded_langchain.interrupt import InterruptApprover
+    from guarded_langchain.middleware import GuardMiddleware
+
+__all__ = [
+    "CoverageReport",
+    "GuardMiddleware",
+    "InterruptApprover",
+    "ToolCallDenied",
+    "coverage_report",
+    "guard_tool",
+    "guard_tools",
+    "injected",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # Late: these need LangChain's agents or LangGraph, which tools alone do not.
+    if name == "GuardMiddleware":
+        from guarded_langchain.middleware import GuardMiddleware
+
+        return GuardMiddleware
+    if name == "InterruptApprover":
+        from guarded_langchain.interrupt import InterruptApprover
+
+        return InterruptApprover
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,252 @@
+"""How a tool's arguments travel: what the model may give, what code gives, and how JSON becomes what the tool takes."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+from langchain_core.tools import BaseTool, Tool
+
+from guarded_core.errors import InvalidPayload, InvalidTool
+from guarded_core.schema import complete
+from guarded_langchain import compat
+from guarded_langchain.models import ArgumentModel, model_of
+
+# The argument under which ToolNode hands a guarded tool its ToolRuntime, where the tool does not ask for one itself.
+RUNTIME = "guarded_runtime"
+# A Tool without a schema takes one text; LangChain shows it under either name.
+_TEXT, _TEXT_TOO = "__arg1", "tool_input"
+_TEXT_SCHEMA = {"type": "object", "properties": {_TEXT: {"title": _TEXT, "type": "string"}}, "required": [_TEXT]}
+
+_SCALARS = (str, int, float, bool, type(None))
+_MAX_LOOKED_AT = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Injected:
+    value: Any = field(repr=False)
+
+
+def injected(value: Any) -> Any:
+    """Mark `value` as the application's, where code fills an injected argument of a guarded tool by hand.
+
+    A model can write anything that is JSON into a call, so JSON for an injected argument is taken for the model's, and
+    stripped. What a graph injects (state, store, runtime, the call's id) needs no mark.
+    """
+    return _Injected(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """The arguments of one call, taken apart.
+
+    Attributes:
+        arguments: the model's, as they came; to be judged.
+        injected: code's, by argument.
+        runtime: the ToolRuntime, where ToolNode runs the call.
+        forged: whether there were others that only code may give; they were stripped.
+    """
+
+    arguments: object
+    injected: dict[str, Any]
+    runtime: Any = None
+    forged: bool = False
+
+
+class ToolArguments:
+    """The arguments of one LangChain tool.
+
+    Attributes:
+        tool: the tool.
+        model: the pydantic model that checks them; None where there is only a schema.
+        parses_as_upstream: whether LangChain's own parser is the tool's.
+        schema: JSON Schema of the model's arguments, under the names that the tool's own parser takes.
+        runtime: the argument that takes a ToolRuntime.
+        ids: those that take the id of the model's call.
+        injected: the arguments that only code may give.
+        application_set: those of them that the application gives, not the framework.
+
+    Raises:
+        InvalidTool: an argument has no JSON form, or two payloads could look alike to an approver.
+    """
+
+    def __init__(self, tool: BaseTool) -> None:
+        self.tool = tool
+        self._hidden = compat.injected_arguments(tool)
+        self.ids = compat.id_arguments(tool)
+        self._state = compat.state_fields(tool)
+        self.model = _model(tool, self._hidden)
+        self._config = frozenset(filter(None, map(compat.config_parameter, compat.functions(tool))))
+        self._positional = _positional(tool)
+        self.parses_as_upstream = compat.parses_as_upstream(tool)
+        self.schema = _schema(tool, self._hidden, self.model)
+        properties = self.schema.get("properties", {})
+        self._first = next(iter(properties), _TEXT)
+        self.runtime = compat.runtime_parameter(tool) or RUNTIME
+        upstream = {"run_manager", "callbacks"} - properties.keys()
+        self.injected = self._hidden | self._config | {self.runtime} | upstream
+        self.application_set = self._hidden - {self.runtime} - self.ids - compat.framework_arguments(tool)
+
+    def split(self, given: object, *, by_field: bool = False, runtime: Any = None) -> Given:
+        """Take `given` apart.
+
+        Args:
+            given: what reached the tool: untrusted.
+            by_field: whether names are the function's parameters, not those of the schema.
+            runtime: the ToolRuntime, where ToolNode gave the tool none.
+        """
+        if isinstance(given, str):
+            # The one argument itself; it is never read as JSON.
+            return Given(arguments={self._first: given}, injected={}, runtime=runtime)
+        if not isinstance(given, dict):
+            return Given(arguments=given, injected={}, runtime=runtime)
+        from_code = {name: given[name] for name in self.injected & given.keys()}
+        arguments = {name: value for name, value in given.items() if name not in from_code}
+        handed = from_code.get(self.runtime)
+        runtime = runtime if is_json(handed) else handed
+        accepted = {
+            name: value.value if isinstance(value, _Injected) else value
+            for name, value in from_code.items()
+            if isinstance(value, _Injected) or not is_json(value) or self._is_state(name, value, runtime)
+        }
+        return Given(
+            arguments=self._renamed(arguments, by_field),
+            injected=accepted if runtime is None else {self.runtime: runtime, **accepted},
+            runtime=runtime,
+            forged=len(accepted) < len(from_code),
+        )
+
+    def by_name(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """The arguments of a direct call. Raises TypeError where the function itself would."""
+        if len(args) > len(self._positional):
+            raise TypeError(f"{self.tool.name} takes {len(self._positional)} positional arguments")
+        named = dict(zip(self._positional, args, strict=False))
+        if named.keys() & kwargs.keys():
+            raise TypeError(f"{self.tool.name} got one argument twice")
+        return named | kwargs
+
+    def forges(self, sent: object) -> bool:
+        """Whether a model's message has arguments that are not its to give."""
+        return isinstance(sent, dict) and not self.injected.isdisjoint(sent)
+
+    def of_call(self, given: Given, tool_call_id: str | None) -> CallArguments:
+        """Those of one call."""
+        own = {name: value for name, value in given.injected.items() if name in self._hidden}
+        if tool_call_id is not None:
+            own |= dict.fromkeys(self.ids, tool_call_id)
+        return CallArguments(self, own, tool_call_id)
+
+    def config_in(self, injected: Mapping[str, Any]) -> Any:
+        """The config that code handed to the function itself; None where it did not."""
+        return next((injected[name] for name in self._config if name in injected), None)
+
+    def _is_state(self, name: str, value: object, runtime: object) -> bool:
+        """Whether this is what ToolNode takes from the graph's state, of which a field can be plain JSON."""
+        if name not in self._state:
+            return False
+        state, wanted = getattr(runtime, "state", None), self._state[name]
+        if state is None or not wanted:
+            return state is not None and value is state
+        held = state.get(wanted, _Injected) if isinstance(state, dict) else getattr(state, wanted, _Injected)
+        return value is held
+
+    def _renamed(self, arguments: dict[str, Any], by_field: bool) -> dict[str, Any]:
+        """The arguments under the schema's names, where they came under those of the fields."""
+        if self.model is None:
+            names: Mapping[str, str] = {_TEXT_TOO: _TEXT} if self._first == _TEXT else {}
+        else:
+            names = self.model.names if by_field or self.model.takes_field_names else {}
+        if not names:
+            return arguments
+        return {
+            names[name] if name in names and names[name] not in arguments else name: value
+            for name, value in arguments.items()
+        }
+
+
+class CallArguments:
+    """The arguments of one call, on their way from JSON to what the tool takes.
+
+    Attributes:
+        injected: what code gives and the tool takes.
+        tool_call_id: the id of the model's call.
+    """
+
+    def __init__(self, arguments: ToolArguments, injected: dict[str, Any], tool_call_id: str | None) -> None:
+        self.injected = injected
+        self.tool_call_id = tool_call_id
+        self._of = arguments
+        self._parsed: tuple[bytes, Any] = b"", None
+
+    def complete(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The effective arguments: checked ones, parsed once, as JSON that parses back to itself."""
+        tool, model = self._of.tool.name, self._of.model
+        if model is None:
+            return complete(self._of.schema, arguments)
+        if not self.injected.keys() >= self._of.ids:
+            reason = "it needs the id of a model's tool call, so the application invokes it with the whole call"
+            raise InvalidPayload(tool, reason)
+        if not self.injected.keys() >= model.needs:
+            raise InvalidPayload(tool, "an argument that only the application can give is missing")
+        effective, parsed = model.complete(arguments, self.injected)
+        self._parsed = orjson.dumps(effective), parsed
+        return effective
+
+    def for_tool(self, effective: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """What the tool's `_run` takes, as the tool's own parser makes it."""
+        model = self._of.model
+        if model is None or not self._of.parses_as_upstream:
+            return compat.to_args_and_kwargs(self._of.tool, {**effective, **self.injected}, self.tool_call_id)
+        written, parsed = self._parsed
+        if orjson.dumps(effective) != written:  # what runs was completed by an earlier try
+            parsed = model.parse({**effective, **self.injected})
+        return (), model.keywords(parsed) | self.injected
+
+
+def _model(tool: BaseTool, hidden: frozenset[str]) -> ArgumentModel | None:
+    return model_of(tool.args_schema, tool.name, hidden) if isinstance(tool.args_schema, type) else None
+
+
+def _schema(tool: BaseTool, hidden: frozenset[str], model: ArgumentModel | None) -> dict[str, Any]:
+    if model is not None:
+        return model.schema
+    if isinstance(tool.args_schema, dict):
+        schema = {"type": "object", **tool.args_schema}
+        properties = schema.get("properties")
+        if isinstance(properties, dict):
+            schema["properties"] = {name: sub for name, sub in properties.items() if name not in hidden}
+        return schema
+    if isinstance(tool, Tool):
+        return _TEXT_SCHEMA
+    kinds = {parameter.kind for parameter in inspect.signature(tool._run).parameters.values()}
+    if kinds & {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}:
+        raise InvalidTool(f"tool {tool.name!r}: *args and **kwargs cannot be checked; give the tool an args_schema")
+    inferred: Any = tool.get_input_schema()
+    return model_of(inferred, tool.name, hidden).schema
+
+
+def _positional(tool: BaseTool) -> list[str]:
+    if isinstance(tool, Tool) and tool.args_schema is None:
+        return [_TEXT]
+    parameters = inspect.signature(compat.functions(tool)[0]).parameters.values()
+    return [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+
+
+def is_json(value: object) -> bool:
+    """Whether a model could have sent this value; in doubt, yes."""
+    waiting, looked_at = [value], 0
+    while waiting and looked_at < _MAX_LOOKED_AT:
+        node = waiting.pop()
+        looked_at += 1
+        if type(node) is dict:
+            if not all(type(key) is str for key in node):
+                return False
+            waiting.extend(node.values())
+        elif type(node) is list:
+            waiting.extend(node)
+        elif type(node) not in _SCALARS:
+            return False
+    return True

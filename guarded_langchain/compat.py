@@ -1,0 +1,250 @@
+"""What this adapter takes from LangChain and LangGraph beyond their documented interfaces, all in one place.
+
+tests/langchain/test_compat.py checks each of them against the installed versions, and fails by name when one has moved.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
+
+from langchain_core.runnables import RunnableConfig
+from langchain_core.runnables.config import var_child_runnable_config
+from langchain_core.tools import BaseTool, InjectedToolCallId
+from langchain_core.tools.base import (
+    _get_runnable_config_param,
+    _is_injected_arg_type,
+    _stringify,
+    get_all_basemodel_annotations,
+)
+
+if TYPE_CHECKING:
+    from langgraph.runtime import Runtime
+
+try:
+    from langgraph.config import get_config
+    from langgraph.errors import GraphBubbleUp, GraphInterrupt
+    from langgraph.prebuilt import InjectedState, InjectedStore, ToolNode, ToolRuntime
+    from langgraph.runtime import get_runtime
+    from langgraph.types import Interrupt
+except ImportError:  # LangGraph is optional: without it there is no graph to pause, and nothing that injects
+    HAS_LANGGRAPH = False
+    SIGNALS: tuple[type[BaseException], ...] = ()
+else:
+    HAS_LANGGRAPH = True
+    # Interrupts and parent commands: a graph's control flow, never a tool's failure.
+    SIGNALS = (GraphBubbleUp,)
+
+
+def to_args_and_kwargs(
+    tool: BaseTool, arguments: dict[str, Any], tool_call_id: str | None
+) -> tuple[Any, dict[str, Any]]:
+    """The positional and keyword arguments of `_run`, by the tool's own parser."""
+    return tool._to_args_and_kwargs(arguments, tool_call_id)
+
+
+def parses_as_upstream(tool: BaseTool) -> bool:
+    """Whether the tool's parser is BaseTool's own, which `models.keywords` stands in for: it costs a tenth."""
+    kind = type(tool)
+    return (kind._parse_input, kind._to_args_and_kwargs) == (BaseTool._parse_input, BaseTool._to_args_and_kwargs)
+
+
+def stringified(content: Any) -> str:
+    """A result that is no message content, as the text that a message gets."""
+    return _stringify(content)
+
+
+def config_parameter(function: Callable[..., Any]) -> str | None:
+    """The parameter that takes the RunnableConfig; None where there is none."""
+    return _get_runnable_config_param(function)
+
+
+def injected_arguments(tool: BaseTool) -> frozenset[str]:
+    """Names of the arguments that are the framework's or the application's to give, from schema and signatures."""
+    return tool._injected_args_keys | {
+        name for name, kind in parameter_types(tool).items() if _is_injected_arg_type(kind)
+    }
+
+
+def id_arguments(tool: BaseTool) -> frozenset[str]:
+    """Names of the arguments that take the id of the model's call."""
+    kinds = parameter_types(tool)
+    return frozenset(name for name, kind in kinds.items() if _is_injected_arg_type(kind, InjectedToolCallId))
+
+
+def functions(tool: BaseTool) -> list[Callable[..., Any]]:
+    """What holds the tool's code: the functions it was made from, or else its methods."""
+    made_from = [getattr(tool, "func", None), getattr(tool, "coroutine", None)]
+    return [function for function in made_from if function is not None] or [tool._run, tool._arun]
+
+
+def schema_types(tool: BaseTool) -> Mapping[str, Any]:
+    """The annotations of the declared schema's fields, by field name."""
+    if isinstance(tool.args_schema, type):
+        return get_all_basemodel_annotations(tool.args_schema)
+    return {}
+
+
+def parameter_types(tool: BaseTool) -> dict[str, Any]:
+    """All resolved annotations of the tool's parameters, as ToolNode puts them together: the schema's win."""
+    hints: dict[str, Any] = {}
+    for function in reversed(functions(tool)):
+        hints |= resolved_hints(function)
+    return {**hints, **schema_types(tool)}
+
+
+def takes(function: Callable[..., Any], parameter: str) -> bool:
+    """Whether the function declares that parameter."""
+    return parameter in inspect.signature(function).parameters
+
+
+def resolved_hints(function: Callable[..., Any]) -> dict[str, Any]:
+    """The function's annotations as objects; none where one of them cannot be resolved."""
+    try:
+        return get_type_hints(getattr(function, "func", function), include_extras=True)
+    except Exception:
+        return {}
+
+
+def state_fields(tool: BaseTool) -> dict[str, str | None]:
+    """Arguments that a graph fills from its state: the field, or None for the whole state."""
+    if not HAS_LANGGRAPH:
+        return {}
+    fields: dict[str, str | None] = {}
+    for name, kind in parameter_types(tool).items():
+        for marker in get_args(kind)[1:]:
+            if isinstance(marker, InjectedState):
+                fields[name] = marker.field
+            elif marker is InjectedState:
+                fields[name] = None
+    return fields
+
+
+def framework_arguments(tool: BaseTool) -> frozenset[str]:
+    """Arguments that a graph fills by itself: from its state, with its store."""
+    if not HAS_LANGGRAPH:
+        return frozenset()
+    stores = {name for name, kind in parameter_types(tool).items() if _is_injected_arg_type(kind, InjectedStore)}
+    return frozenset(state_fields(tool)) | stores
+
+
+def runtime_parameter(tool: BaseTool) -> str | None:
+    """The parameter under which ToolNode hands the tool its ToolRuntime; None where it asks for none."""
+    if not HAS_LANGGRAPH:
+        return None
+    hints = parameter_types(tool)
+    named = [name for name, kind in hints.items() if _is_tool_runtime(kind)]
+    # ToolNode also fills whatever is called so and is not the model's to give.
+    return named[-1] if named else "runtime" if "runtime" in injected_arguments(tool) else None
+
+
+def runtime_type() -> type | None:
+    """ToolRuntime, where there is LangGraph."""
+    return ToolRuntime if HAS_LANGGRAPH else None
+
+
+def _is_tool_runtime(kind: Any) -> bool:
+    parts = (kind, getattr(kind, "__origin__", None), *get_args(kind))
+    return any(isinstance(part, type) and issubclass(part, ToolRuntime) for part in parts)
+
+
+def current_runtime() -> Runtime[Any] | None:
+    """The runtime of the graph that this code runs in; None outside a graph."""
+    if not HAS_LANGGRAPH:
+        return None
+    try:
+        return get_runtime()
+    except (RuntimeError, KeyError):  # outside any runnable, or in one that no graph runs
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a graph runs.
+
+    Attributes:
+        checkpoint: thread and checkpoint of the outermost graph.
+        namespace: of the task, from the outermost graph's down.
+    """
+
+    checkpoint: tuple[str, str]
+    namespace: str
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The namespace without the ids of inner tasks, which change where a graph keeps no checkpoints."""
+        outer, *inner = self.namespace.split("|")
+        return (outer, *(part.partition(":")[0] for part in inner))
+
+    def is_apart(self, other: Place) -> bool:
+        """Whether the other task belongs to another task of one graph, which then collects the interrupts of both.
+
+        Otherwise both are in one task, of which only the first interrupt is looked at.
+        """
+        for mine, others in zip(self.namespace.split("|"), other.namespace.split("|"), strict=False):
+            if mine != others:
+                return ":" in mine and ":" in others  # a bare number tells apart the graphs that one task runs
+        return False
+
+
+def current_place() -> Place | None:
+    """Where the graph that this code runs in could pause, and go on in any process; None where none could."""
+    try:
+        inside = get_config().get("configurable", {})
+    except RuntimeError:
+        return None
+    namespace, thread = inside.get("checkpoint_ns"), inside.get("thread_id")
+    checkpoint = (inside.get("checkpoint_map") or {}).get("")
+    # `__pregel_checkpointer` is a saver where the graph has one, also where it has it from its parent.
+    if not namespace or thread is None or not checkpoint or not inside.get("__pregel_checkpointer"):
+        return None
+    return Place(checkpoint=(str(thread), checkpoint), namespace=namespace)
+
+
+def graph_interrupt(*shown: tuple[Any, str]) -> BaseException:
+    """The signal that pauses a graph and shows these values, each under its id; with none, it only pauses."""
+    return GraphInterrupt(tuple(Interrupt(value=value, id=id) for value, id in shown))
+
+
+@contextmanager
+def own_subgraphs(config: RunnableConfig, tool_call_id: str | None) -> Iterator[RunnableConfig]:
+    """Run one of several calls of a task in this block, with numbers of its own for the graphs that it runs.
+
+    A task numbers the graphs that run inside it by one counter; a call that is replayed, and runs none, would shift the
+    others onto its checkpoints, and they would return its results.
+    """
+    given: RunnableConfig = config or {}  # `run`, called by itself, hands over none
+    scratchpad = given.get("configurable", {}).get("__pregel_scratchpad")
+    path = given.get("metadata", {}).get("langgraph_path") or ("",)
+    if scratchpad is None or tool_call_id is None or path[0] != "__pregel_pull":  # sent to a task of its own
+        yield config
+        return
+    first = int.from_bytes(hashlib.sha256(tool_call_id.encode("utf-8", "surrogatepass")).digest()[:5])
+    numbers = itertools.count(first + 1)
+    own = replace(scratchpad, subgraph_counter=lambda: next(numbers))
+    changed: RunnableConfig = {**config, "configurable": {**config["configurable"], "__pregel_scratchpad": own}}
+    token = var_child_runnable_config.set(changed)
+    try:
+        yield changed
+    finally:
+        var_child_runnable_config.reset(token)
+
+
+def has_middleware_inside(handler: Callable[..., Any]) -> bool:
+    """Whether the handler that `create_agent` gave to a middleware leads to another middleware."""
+    return "_chain_" in getattr(handler, "__qualname__", "")
+
+
+def is_tool_node(held: object) -> bool:
+    """Whether this is the node of a graph that runs tools."""
+    return HAS_LANGGRAPH and isinstance(held, ToolNode)
+
+
+def tool_call_wrappers(node: Any) -> list[Any]:
+    """What stands around a ToolNode's calls: middleware, where an agent has any."""
+    return [wrapper for wrapper in (node._wrap_tool_call, node._awrap_tool_call) if wrapper is not None]

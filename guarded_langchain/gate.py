@@ -1,0 +1,187 @@
+"""One tool behind one guard: every way into a guarded tool ends here, and only from here the inner tool runs."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from langchain_core.messages import ToolCall
+from langchain_core.runnables import RunnableConfig
+from langchain_core.tools import BaseTool
+from langchain_core.utils.function_calling import convert_to_openai_function
+
+from guarded_core.call import Call
+from guarded_core.context import ToolExecutionContext
+from guarded_core.errors import InvalidPayload, ToolExecutionError
+from guarded_core.guard import Guard
+from guarded_core.ledger import CallKey
+from guarded_core.rules.case import Rule
+from guarded_core.rules.engine import PolicyEngine
+from guarded_core.tool import ToolRisk, ToolSpec
+from guarded_langchain import compat, messages
+from guarded_langchain.arguments import CallArguments, Given, ToolArguments
+from guarded_langchain.inner import runner
+from guarded_langchain.siblings import awaiting_siblings, waiting_for_siblings
+
+STRIPPED = "injected_arguments_stripped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """One call as it reached a guarded tool.
+
+    Attributes:
+        given: its arguments, taken apart.
+        tool_call_id: the id that the model's message gave it; None where no message waits for an answer.
+        sent: the calls of that id in the model's message, where a graph's state shows it.
+        config, run_manager: upstream's, for the inner tool.
+    """
+
+    given: Given
+    tool_call_id: str | None = None
+    sent: tuple[ToolCall, ...] = ()
+    config: RunnableConfig
+    run_manager: Any = None
+
+
+class Gate:
+    """Takes every call of one tool through its guard.
+
+    Attributes:
+        inner: the tool itself; the guarded tool holds it nowhere else.
+        guard: whose pipeline it is.
+        context: a session handed over in code; None for the current one.
+        arguments: how its arguments travel.
+        spec: the tool as it was registered.
+
+    Raises:
+        InvalidTool: the tool cannot be guarded as it is declared.
+    """
+
+    def __init__(
+        self, inner: BaseTool, guard: Guard, *, risk: ToolRisk | str | None, context: ToolExecutionContext | None
+    ) -> None:
+        self.inner = inner
+        self.guard = guard
+        self.context = context
+        self.arguments = ToolArguments(inner)
+        schema = self.arguments.schema
+        self.spec = ToolSpec.of(name=inner.name, description=inner.description, schema=schema, risk=risk)
+        self._runner = runner(inner)
+        self._identity = _identity(inner, frozen=True)
+        self._narrowed: tuple[tuple[Rule, ...], dict[str, Any] | None] = ((), None)
+
+    def run(self, tool: BaseTool, proposal: Proposal) -> Any:
+        """One call of the guarded `tool`: its result, or the denial."""
+        arguments = self.arguments.of_call(proposal.given, proposal.tool_call_id)
+
+        def function(effective: dict[str, Any]) -> Any:
+            note = self._edit_note(proposal, effective)
+            with compat.own_subgraphs(proposal.config, proposal.tool_call_id) as config:
+                result = self._runner.run(effective, arguments, replace(proposal, config=config))
+            return messages.with_note(result, note)
+
+        try:
+            call = self._call(tool, proposal, arguments, function)
+            with waiting_for_siblings(call.key.position if call.key else None):
+                return self.guard.run(call)
+        except (ToolExecutionError, messages.ToolCallDenied) as error:
+            return messages.denial(tool, error, proposal.tool_call_id)
+
+    async def arun(self, tool: BaseTool, proposal: Proposal) -> Any:
+        """As `run`, awaiting."""
+        arguments = self.arguments.of_call(proposal.given, proposal.tool_call_id)
+
+        async def function(effective: dict[str, Any]) -> Any:
+            note = self._edit_note(proposal, effective)
+            with compat.own_subgraphs(proposal.config, proposal.tool_call_id) as config:
+                result = await self._runner.arun(effective, arguments, replace(proposal, config=config))
+            return messages.with_note(result, note)
+
+        try:
+            call = self._call(tool, proposal, arguments, function)
+            async with awaiting_siblings(call.key.position if call.key else None):
+                return await self.guard.arun(call)
+        except (ToolExecutionError, messages.ToolCallDenied) as error:
+            return messages.denial(tool, error, proposal.tool_call_id)
+
+    def narrowed_schema(self) -> dict[str, Any] | None:
+        """The inner tool's own schema as JSON, narrowed by the rules; None where no rule narrows it."""
+        engines, name = (self.guard.policy.engine, self.guard.rules), self.spec.name
+        rules = tuple(rule for engine in engines for rule in engine.rules_for(name) if rule.enforce)
+        known, shown = self._narrowed
+        if known != rules:
+            shown = self._narrow(engines) if rules else None
+            self._narrowed = rules, shown
+        return copy.deepcopy(shown)
+
+    def _narrow(self, engines: tuple[PolicyEngine, ...]) -> dict[str, Any] | None:
+        function = convert_to_openai_function(self.inner)
+        shown = function.get("parameters", {})
+        for engine in engines:
+            shown = engine.narrow(self.spec.name, shown)
+        if shown == function.get("parameters", {}):
+            return None
+        return {"title": function["name"], "description": function.get("description", ""), **shown}
+
+    def _edit_note(self, proposal: Proposal, effective: dict[str, Any]) -> str | None:
+        """What the model has to know where its call was changed on the way here; None where it was not."""
+        for call in proposal.sent:
+            own = {name: value for name, value in call["args"].items() if name not in self.arguments.injected}
+            if (call["name"], own) != (self.spec.name, proposal.given.arguments):
+                return messages.edit_note(self.spec.name, effective)
+        return None
+
+    def _call(
+        self, tool: BaseTool, proposal: Proposal, arguments: CallArguments, function: Callable[[dict[str, Any]], Any]
+    ) -> Call:
+        given, sent, runtime = proposal.given, proposal.sent, compat.current_runtime()
+        context, no_context = self.guard.resolve(self.context, runtime=runtime)
+        forged = given.forged or any(self.arguments.forges(call["args"]) for call in sent)
+
+        def completed(checked: dict[str, Any]) -> dict[str, Any]:
+            if len(sent) > 1:
+                raise InvalidPayload(self.spec.name, "two calls of one message have the same id")
+            return arguments.complete(checked)
+
+        return Call(
+            tool=self.spec.name,
+            spec=self.spec,
+            arguments=given.arguments,
+            context=context,
+            no_context=no_context,
+            function=function,
+            complete=completed,
+            set_by_application=self.arguments.application_set,
+            drifted=lambda: tool.name != self.spec.name or _identity(self.inner) != self._identity,
+            views=lambda result: messages.views(result, with_artifact=self.inner.response_format != "content"),
+            failed=messages.reports_failure,
+            key=_key(runtime, proposal.tool_call_id),
+            encode=messages.encode,
+            decode=lambda stored: messages.decode(self.spec.name, stored),
+            signals=compat.SIGNALS,
+            wraps_errors=False,
+            notes=(STRIPPED,) if forged else (),
+        )
+
+
+def _key(runtime: Any, tool_call_id: str | None) -> CallKey | None:
+    """Where the call stands, if a checkpointer makes that durable."""
+    info = getattr(runtime, "execution_info", None)
+    if info is None or info.thread_id is None or tool_call_id is None:
+        return None
+    return CallKey(position=f"{info.thread_id}\n{info.checkpoint_ns}", tool_call_id=tool_call_id)
+
+
+def _identity(tool: BaseTool, *, frozen: bool = False) -> tuple[Any, ...]:
+    """What must not change once the tool is wrapped; `frozen` makes it safe from a change in place."""
+    schema = tool.args_schema
+    return (
+        tool.name,
+        tool.description,
+        copy.deepcopy(schema) if frozen and isinstance(schema, dict) else schema,
+        getattr(tool, "func", None),
+        getattr(tool, "coroutine", None),
+    )

@@ -1,0 +1,161 @@
+"""What a model and an application are told of a refused call, and results as JSON for a replay."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+from langchain_core.messages import AIMessage, ToolCall, ToolMessage
+from langchain_core.messages.tool import ToolOutputMixin
+from langchain_core.tools import BaseTool, ToolException
+from pydantic import ValidationError
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from guarded_core.errors import InvalidPayload, OutcomeUnknown, ToolExecutionError
+from guarded_core.payload import PayloadLimits, PayloadRefused, PayloadTooLarge, freeze
+from guarded_langchain import compat
+
+_MAX_NOTE = 2_000
+_KEPT = PayloadLimits(bytes=16 << 20, nodes=1 << 20, depth=64)
+
+
+class ToolCallDenied(ToolException):
+    """A guarded tool refused a call that came without a tool call id, so that no message can answer it.
+
+    Attributes:
+        error: why; its text is this exception's text.
+    """
+
+    def __init__(self, error: ToolExecutionError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+    def __reduce__(self) -> Any:
+        return (ToolCallDenied, (self.error,))
+
+
+def denial(tool: BaseTool, error: ToolExecutionError | ToolCallDenied, tool_call_id: str | None) -> Any:
+    """What a guarded `tool` returns for a refused call: an error message with the small plain record as its artifact.
+
+    A refusal that the tool met inside, of another guarded tool, is its own: raised, it would end the whole agent.
+    The tool's own `handle_tool_error` and `handle_validation_error` may put their text in the place of the error's.
+    Raises ToolCallDenied, or a ValidationError that they handle, where there is no tool call id.
+    """
+    if isinstance(error, ToolCallDenied):
+        error = error.error
+    invalid = isinstance(error, InvalidPayload) and bool(tool.handle_validation_error)
+    exception = _as_validation_error(error) if invalid else ToolCallDenied(error)
+    if tool_call_id is None:
+        raise exception
+    message = ToolMessage(
+        _content(tool.handle_validation_error if invalid else tool.handle_tool_error, exception, str(error)),
+        artifact=error.as_dict(),
+        tool_call_id=tool_call_id,
+        name=tool.name,
+        status="error",
+    )
+    return (message, None) if tool.response_format == "content_and_artifact" else message
+
+
+def _content(handler: Any, exception: Exception, text: str) -> Any:
+    if isinstance(handler, str):
+        return handler
+    return handler(exception) if callable(handler) else text
+
+
+def _as_validation_error(error: ToolExecutionError) -> ValidationError:
+    """The refusal as pydantic would raise it, without the input."""
+    reason = PydanticCustomError("invalid_payload", "{reason}", {"reason": str(error)})
+    return ValidationError.from_exception_data(
+        error.tool, [InitErrorDetails(type=reason, loc=(), input=None)], hide_input=True
+    )
+
+
+def calls_of_message(runtime: Any, tool_call_id: str | None) -> tuple[ToolCall, ...]:
+    """The calls of that id in the model's message, as a graph's state has it; none where it cannot be seen."""
+    if runtime is None or tool_call_id is None:
+        return ()
+    state = getattr(runtime, "state", None)
+    held = state.get("messages", ()) if isinstance(state, dict) else getattr(state, "messages", state)
+    for message in reversed(held) if isinstance(held, list) else ():
+        if isinstance(message, AIMessage):
+            return tuple(call for call in message.tool_calls if call["id"] == tool_call_id)
+    return ()
+
+
+def edit_note(tool: str, effective: dict[str, Any]) -> str:
+    """What the model is told where code, or a person through it, changed its call: what ran instead."""
+    ran = orjson.dumps(effective).decode()
+    if len(ran) > _MAX_NOTE:
+        ran = ran[:_MAX_NOTE] + "…"
+    return (
+        f"Note: your call was changed before it ran; do not repeat it. What ran is {tool} with these arguments: {ran}"
+    )
+
+
+def views(result: Any, *, with_artifact: bool) -> tuple[Any, ...]:
+    """What a model and an application see of a result: content, and artifact where there is one."""
+    if isinstance(result, ToolMessage):
+        return (result.content,) if result.artifact is None else (result.artifact, result.content)
+    if with_artifact and isinstance(result, tuple) and len(result) == 2:
+        return (result[1], result[0])
+    return (result,)
+
+
+def with_note(result: Any, note: str | None) -> Any:
+    """The result with `note` before its content; a Command, which has none of its own, as it is."""
+    if note is None:
+        return result
+    if isinstance(result, tuple) and len(result) == 2:
+        return with_note(result[0], note), result[1]
+    if isinstance(result, ToolMessage):
+        return result.model_copy(update={"content": with_note(result.content, note)})
+    if isinstance(result, ToolOutputMixin) or _holds_outputs(result):
+        return result
+    if isinstance(result, str):
+        return f"{note}\n\n{result}"
+    if isinstance(result, list) and all(isinstance(block, dict) and "type" in block for block in result):
+        return [{"type": "text", "text": note}, *result]
+    return f"{note}\n\n{compat.stringified(result)}"
+
+
+def reports_failure(result: Any) -> bool:
+    """Whether a result is the tool's own message that it failed."""
+    content = result[0] if isinstance(result, tuple) and result else result
+    return isinstance(content, ToolMessage) and content.status == "error"
+
+
+def encode(result: Any) -> Any:
+    """A tool's result as JSON, for a replay: content as it is or as text, an artifact only where it is JSON."""
+    if isinstance(result, tuple) and len(result) == 2:
+        return {"pair": [encode(result[0]), _as_json(result[1])]}
+    if isinstance(result, ToolMessage):
+        kept = {"content": result.content, "artifact": _as_json(result.artifact), "status": result.status}
+        return {"message": kept | {"tool_call_id": result.tool_call_id, "name": result.name}}
+    if isinstance(result, ToolOutputMixin) or _holds_outputs(result):
+        return {"kept": False}
+    value = _as_json(result)
+    return {"value": value if value is not None or result is None else compat.stringified(result)}
+
+
+def decode(tool: str, stored: Any) -> Any:
+    """The result that `encode` stored. Raises OutcomeUnknown for one that could not be stored, such as a Command."""
+    if "pair" in stored:
+        content, artifact = stored["pair"]
+        return decode(tool, content), artifact
+    if "message" in stored:
+        return ToolMessage(**stored["message"])
+    if "value" in stored:
+        return stored["value"]
+    raise OutcomeUnknown(tool, "This call ran before, and its result is not kept. It is not run again.")
+
+
+def _as_json(value: Any) -> Any:
+    try:
+        return freeze(value, _KEPT).value
+    except (PayloadRefused, PayloadTooLarge):
+        return None
+
+
+def _holds_outputs(result: Any) -> bool:
+    return isinstance(result, list) and bool(result) and all(isinstance(item, ToolOutputMixin) for item in result)

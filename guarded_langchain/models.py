@@ -1,0 +1,240 @@
+"""The pydantic models, version 2 and 1, that check a tool's arguments: their schema, and JSON that parses to itself."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import Any
+
+import orjson
+from pydantic import AliasChoices, BaseModel
+from pydantic.fields import FieldInfo
+from pydantic.json_schema import GenerateJsonSchema
+from pydantic.v1 import BaseModel as BaseModelV1
+from pydantic.v1 import SecretBytes as SecretBytesV1
+from pydantic.v1 import SecretStr as SecretStrV1
+from pydantic.v1.fields import ModelField
+
+from guarded_core.arguments import check_model, dump
+from guarded_core.errors import InvalidTool
+from guarded_core.schema import complete
+
+_NO_JSON = "x-guarded-no-json"
+# Fields that pydantic makes up for a function's *args and **kwargs: LangChain leaves them out unless they were given.
+_SYNTHETIC = frozenset({"args", "kwargs"})
+
+
+class ArgumentModel(ABC):
+    """A model of a tool's arguments.
+
+    Attributes:
+        schema: JSON Schema of what the model may give.
+        names: where a field goes by another name in that schema: field to name.
+        takes_field_names: whether its parser takes the field's own name too.
+        needs: the hidden fields that have no default.
+    """
+
+    schema: dict[str, Any]
+    names: Mapping[str, str]
+    takes_field_names: bool
+    needs: frozenset[str]
+    _hidden: frozenset[str]
+    _static: Mapping[str, str]
+
+    def complete(self, arguments: Mapping[str, Any], injected: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
+        """Parse once: the part of the model as JSON that parses to itself, and what it parses to. Raises ValueError."""
+        own = {name: value for name, value in injected.items() if name in self._hidden}
+        effective = self._dump(self.parse({**arguments, **own}))
+        parsed = self.parse({**effective, **own})
+        if self._dump(parsed) != effective:
+            # Otherwise a person approves one value, and another one runs.
+            raise ValueError("the arguments do not survive a round trip through their model")
+        return effective, parsed
+
+    @cached_property
+    def _left_out(self) -> frozenset[str]:
+        """The fields whose default JSON cannot say (a function, None for an int): the parser fills them in by itself."""
+        filled = complete(self.schema, {})
+        return frozenset(name for name, given in self._static.items() if given not in filled)
+
+    @abstractmethod
+    def parse(self, arguments: dict[str, Any]) -> Any:
+        """The model's instance of these arguments. Raises ValueError."""
+
+    @abstractmethod
+    def keywords(self, parsed: Any) -> dict[str, Any]:
+        """The keywords that LangChain makes of an instance: what was given, and defaults."""
+
+    @abstractmethod
+    def _dump(self, parsed: Any) -> dict[str, Any]:
+        """The model's part of an instance, as JSON."""
+
+
+def model_of(model: type[BaseModel] | type[BaseModelV1], tool: str, hidden: frozenset[str]) -> ArgumentModel:
+    """The model, without the `hidden` fields.
+
+    Raises:
+        InvalidTool: an argument has no JSON form, or two payloads could look alike to an approver.
+    """
+    if issubclass(model, BaseModel):
+        return _Model(model, tool, hidden)
+    return _ModelV1(model, tool, hidden)
+
+
+class _Model(ArgumentModel):
+    def __init__(self, model: type[BaseModel], tool: str, hidden: frozenset[str]) -> None:
+        check_model(model, tool, skip=hidden)
+        self._model = model
+        self._hidden = hidden & model.model_fields.keys()
+        self.needs = frozenset(name for name in self._hidden if model.model_fields[name].is_required())
+        self._fields = model.model_fields
+        self._defaulted = {name for name, info in model.model_fields.items() if not info.is_required()} - _SYNTHETIC
+        fields = {name: info for name, info in model.model_fields.items() if name not in hidden}
+        self.names = {name: given for name, info in fields.items() if (given := _alias(info, tool, name)) != name}
+        self.takes_field_names = _allows_field_names(model)
+        self.schema = _without(_json_schema(model), [_alias(model.model_fields[n], tool, n) for n in self._hidden])
+        _refuse_no_json(self.schema, tool)
+        # The names that dump() writes, where the parser wants others.
+        self._dumped = {
+            written: self.names.get(name, name)
+            for name, info in fields.items()
+            if (written := info.serialization_alias or name) != self.names.get(name, name)
+        }
+        self._static = {name: self.names.get(name, name) for name, info in fields.items() if _is_static(info)}
+
+    def parse(self, arguments: dict[str, Any]) -> BaseModel:
+        return self._model.model_validate(arguments)
+
+    def keywords(self, parsed: BaseModel) -> dict[str, Any]:
+        names = self._defaulted | parsed.model_fields_set
+        return {name: getattr(parsed, name) for name in self._fields if name in names} | (parsed.model_extra or {})
+
+    def _dump(self, parsed: BaseModel) -> dict[str, Any]:
+        dumped = dump(parsed, exclude=self._hidden | (self._left_out - parsed.model_fields_set))
+        return {self._dumped.get(name, name): value for name, value in dumped.items()} if self._dumped else dumped
+
+
+class _ModelV1(ArgumentModel):
+    def __init__(self, model: type[BaseModelV1], tool: str, hidden: frozenset[str]) -> None:
+        _check_v1(model, tool, hidden, set())
+        self._model = model
+        self._hidden = hidden & model.__fields__.keys()
+        self.needs = frozenset(name for name in self._hidden if model.__fields__[name].required)
+        self._fields = model.__fields__
+        self._defaulted = {name for name, info in model.__fields__.items() if not info.required} - _SYNTHETIC
+        fields = {name: info for name, info in model.__fields__.items() if name not in hidden}
+        self.names = {name: info.alias for name, info in fields.items() if info.alias != name}
+        self.takes_field_names = bool(getattr(model.__config__, "allow_population_by_field_name", False))
+        try:
+            schema = model.schema()
+        except ValueError as error:
+            raise InvalidTool(f"tool {tool!r}: an argument's type has no JSON form") from error
+        self.schema = _without(schema, [model.__fields__[name].alias for name in self._hidden])
+        static = [name for name, info in fields.items() if not info.required and info.default_factory is None]
+        self._static = {name: fields[name].alias for name in static}
+
+    def parse(self, arguments: dict[str, Any]) -> BaseModelV1:
+        return self._model.parse_obj(arguments)
+
+    def keywords(self, parsed: BaseModelV1) -> dict[str, Any]:
+        names = self._defaulted | parsed.__fields_set__
+        return {name: value for name, value in parsed if name in names or name not in self._fields}
+
+    def _dump(self, parsed: BaseModelV1) -> dict[str, Any]:
+        excluded = self._hidden | (self._left_out - parsed.__fields_set__)
+        # JSON by way of its text: version 1 has no other way to turn every type into JSON.
+        dumped: dict[str, Any] = orjson.loads(parsed.json(by_alias=True, exclude=set(excluded)))
+        return dumped
+
+
+class _Schema(GenerateJsonSchema):
+    """Goes on where a type has no JSON form: only what code injects may have one."""
+
+    ignored_warning_kinds: set[Any] = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012 - as upstream declares it
+
+    def handle_invalid_for_json_schema(self, schema: Any, error_info: str) -> dict[str, Any]:
+        return {_NO_JSON: True}
+
+
+def _json_schema(model: type[BaseModel]) -> dict[str, Any]:
+    if not model.__pydantic_complete__:
+        model.model_rebuild()
+    return model.model_json_schema(schema_generator=_Schema)
+
+
+def _refuse_no_json(schema: Any, tool: str) -> None:
+    if _NO_JSON.encode() in orjson.dumps(schema, default=str):
+        raise InvalidTool(f"tool {tool!r}: an argument's type has no JSON form")
+
+
+def _without(schema: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """The schema without these properties, and without definitions that nothing names any more."""
+    left = set(names)
+    own = {**schema, "properties": {n: sub for n, sub in schema.get("properties", {}).items() if n not in left}}
+    if "required" in own:
+        own["required"] = [name for name in own["required"] if name not in left]
+    for keyword in ("$defs", "definitions"):
+        definitions = own.pop(keyword, {})
+        named: dict[str, Any] = {}
+        waiting: list[Any] = [own]
+        while waiting:
+            node = waiting.pop()
+            if isinstance(node, dict):
+                name = str(node.get("$ref", "")).rpartition("/")[2]
+                if name in definitions and name not in named:
+                    named[name] = definitions[name]
+                    waiting.append(named[name])
+                waiting.extend(node.values())
+            elif isinstance(node, list):
+                waiting.extend(node)
+        if named:
+            own[keyword] = named
+    return own
+
+
+def _alias(info: FieldInfo, tool: str, name: str) -> str:
+    """The name that the parser takes for a field, as its JSON schema says it."""
+    alias = info.validation_alias
+    if isinstance(alias, AliasChoices):
+        alias = next((choice for choice in alias.choices if isinstance(choice, str)), None)
+    elif alias is None:
+        return name
+    if not isinstance(alias, str):
+        raise InvalidTool(f"tool {tool!r}: argument {name!r} is read along a path; give it a plain alias")
+    return alias
+
+
+def _allows_field_names(model: type[BaseModel]) -> bool:
+    config: Mapping[str, Any] = model.model_config
+    return bool(config.get("populate_by_name") or config.get("validate_by_name"))
+
+
+def _is_static(info: FieldInfo) -> bool:
+    return not info.is_required() and info.default_factory is None
+
+
+def _check_v1(model: type[BaseModelV1], tool: str, hidden: frozenset[str], seen: set[type]) -> None:
+    """As `check_model`, for version 1: no masked and no excluded fields."""
+    seen.add(model)
+    for name, info in model.__fields__.items():
+        if name in hidden:
+            continue
+        if info.field_info.exclude:
+            raise InvalidTool(
+                f"tool {tool!r}: argument {name!r} is excluded from dumps, so it cannot be approved; keep it"
+            )
+        for kind in _kinds(info):
+            if isinstance(kind, type) and issubclass(kind, (SecretStrV1, SecretBytesV1)):
+                raise InvalidTool(
+                    f"tool {tool!r}: argument {name!r} is masked ({kind.__name__}), so it cannot be approved; "
+                    "let the application inject secrets instead of the model"
+                )
+            if isinstance(kind, type) and issubclass(kind, BaseModelV1) and kind not in seen:
+                _check_v1(kind, tool, frozenset(), seen)
+
+
+def _kinds(info: ModelField) -> Iterable[Any]:
+    yield info.type_
+    for sub in info.sub_fields or ():
+        yield from _kinds(sub)

@@ -1,0 +1,267 @@
+"""Guarded tools: the same tools to a model and a framework, and no way around the guard."""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias, cast
+
+from langchain_core.runnables import RunnableConfig
+from langchain_core.tools import BaseTool, BaseToolkit, StructuredTool, Tool
+from langchain_core.tools import tool as as_tool
+from pydantic import PrivateAttr
+
+from guarded_core.context import ToolExecutionContext
+from guarded_core.errors import DuplicateTool, GuardConfigurationError, InvalidTool
+from guarded_core.guard import Guard
+from guarded_core.tool import ToolRisk, parse_risk
+from guarded_langchain import compat
+from guarded_langchain.arguments import RUNTIME, is_json
+from guarded_langchain.gate import Gate, Proposal
+from guarded_langchain.messages import calls_of_message
+from guarded_langchain.runtime import handed_over
+
+if TYPE_CHECKING:
+    _Base: TypeAlias = BaseTool
+else:
+    _Base = object
+
+ToolLike: TypeAlias = BaseTool | Callable[..., Any]
+
+_NO_CONFIG: RunnableConfig = {}
+
+
+class _Raw:
+    """Carries a call from `run` to `_run`; being no JSON, no model can send one."""
+
+    __slots__ = ("given", "tool_call_id")
+
+    def __init__(self, given: object, tool_call_id: str | None) -> None:
+        self.given = given
+        self.tool_call_id = tool_call_id
+
+
+class GuardedTool(_Base):
+    """What all guarded tools are: LangChain's own run, callbacks and error handling around a gate."""
+
+    _gate: Gate
+
+    # What a model is shown: the inner tool's own, as long as no rule narrows it.
+
+    @property
+    def tool_call_schema(self) -> Any:
+        """The schema of a model's calls."""
+        shown = self._gate.narrowed_schema()
+        return self._gate.inner.tool_call_schema if shown is None else shown
+
+    @property
+    def args(self) -> dict[str, Any]:
+        """The properties of that schema."""
+        shown = self._gate.narrowed_schema()
+        return self._gate.inner.args if shown is None else dict(shown["properties"])
+
+    def get_input_schema(self, config: RunnableConfig | None = None) -> Any:
+        """The inner tool's own."""
+        return self._gate.inner.get_input_schema(config)
+
+    @property
+    def _injected_args_keys(self) -> frozenset[str]:
+        keys: frozenset[str] = self._gate.arguments.injected
+        return keys
+
+    def _filter_injected_args(self, tool_input: dict[str, Any]) -> dict[str, Any]:
+        # For callbacks. Upstream looks at the schema's annotations again at each call.
+        return {name: value for name, value in tool_input.items() if name not in self._gate.arguments.injected}
+
+    # What runs
+
+    def _to_args_and_kwargs(self, tool_input: Any, tool_call_id: str | None) -> tuple[Any, dict[str, Any]]:
+        # Nothing is parsed here: `_run` gets the call as it came.
+        return (_Raw(tool_input, tool_call_id),), {}
+
+    def _run(self, *args: Any, config: RunnableConfig = _NO_CONFIG, run_manager: Any = None, **kwargs: Any) -> Any:
+        return self._gate.run(self, self._proposal(args, kwargs, config, run_manager))
+
+    async def _arun(
+        self, *args: Any, config: RunnableConfig = _NO_CONFIG, run_manager: Any = None, **kwargs: Any
+    ) -> Any:
+        return await self._gate.arun(self, self._proposal(args, kwargs, config, run_manager))
+
+    def _proposal(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], config: RunnableConfig, run_manager: Any
+    ) -> Proposal:
+        arguments = self._gate.arguments
+        if len(args) == 1 and type(args[0]) is _Raw:
+            raw, tool_call_id = args[0].given, args[0].tool_call_id
+            given = arguments.split(raw, runtime=handed_over(tool_call_id))
+        else:
+            # Somebody calls the method itself, perhaps with a model's words for keywords: those make no config.
+            given, tool_call_id = arguments.split(arguments.by_name(args, kwargs), by_field=True), None
+            config = _NO_CONFIG if is_json(config) else config
+            run_manager = None if is_json(run_manager) else run_manager
+        own_config = arguments.config_in(given.injected)
+        return Proposal(
+            given=given,
+            tool_call_id=tool_call_id,
+            sent=calls_of_message(given.runtime, tool_call_id),
+            config=config if own_config is None else own_config,
+            run_manager=run_manager,
+        )
+
+    # What would lead around the guard, or lose it
+
+    def configurable_fields(self, **kwargs: Any) -> NoReturn:
+        """Refused: it makes a new tool from this one's fields, without the guard."""
+        raise GuardConfigurationError("a guarded tool has no configurable fields; configure the tool, then guard it")
+
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
+        # The guard is one: a copy of its budget and its trail would be another.
+        return self.model_copy()
+
+    def __reduce__(self) -> NoReturn:
+        raise GuardConfigurationError("a guarded tool cannot be pickled; guard the tool in the process that runs it")
+
+
+for _method in (GuardedTool._run, GuardedTool._arun):
+    # Upstream reads both at each call, to find the config: annotations as text would be compiled each time.
+    _method.__annotations__ = {"config": RunnableConfig}
+    _method.__dict__["__signature__"] = inspect.signature(_method)
+
+
+class GuardedStructuredTool(GuardedTool, StructuredTool):
+    """A StructuredTool behind a guard; see `guard_tool`."""
+
+    _gate: Gate = PrivateAttr()
+
+
+class GuardedSimpleTool(GuardedTool, Tool):
+    """A single-input Tool behind a guard; see `guard_tool`."""
+
+    _gate: Gate = PrivateAttr()
+
+
+class GuardedBaseTool(GuardedTool, BaseTool):
+    """Any other tool behind a guard; see `guard_tool`."""
+
+    _gate: Gate = PrivateAttr()
+
+    @property
+    def coroutine(self) -> Callable[..., Any]:
+        """A guarded entry, as the other kinds have one: ToolNode reads its annotations."""
+        return _aentry(self._gate, self._gate.inner._run, lambda: self)
+
+
+def guard_tool(
+    tool: ToolLike,
+    guard: Guard,
+    *,
+    risk: ToolRisk | str | None = None,
+    context: ToolExecutionContext | None = None,
+) -> BaseTool:
+    """The same tool behind `guard`: every way into it is judged, recorded and, if allowed, run.
+
+    Args:
+        tool: any LangChain tool, or a function as for LangChain's own ``@tool``. One that `guard` guards already is
+            returned as it is.
+        guard: whose policy, trail and approvals count.
+        risk: what the tool can do; the strictest of this and the policy's counts.
+        context: a session to use instead of the current one.
+
+    Raises:
+        InvalidTool: it cannot be guarded as it is declared, or nobody declared its risk.
+        GuardConfigurationError: another guard has it, or it was guarded with another risk or context.
+    """
+    (guarded,) = _guarded([tool], guard, risk=risk, context=context)
+    return guarded
+
+
+def guard_tools(
+    tools: Iterable[ToolLike] | BaseToolkit, guard: Guard, *, context: ToolExecutionContext | None = None
+) -> list[BaseTool]:
+    """`guard_tool` for each of them, all or none.
+
+    Raises:
+        DuplicateTool: two of them have one name.
+        InvalidTool: as for `guard_tool`; one error names every tool without a declared risk.
+    """
+    listed = tools.get_tools() if isinstance(tools, BaseToolkit) else tools
+    return _guarded(listed, guard, risk=None, context=context)
+
+
+def _guarded(
+    tools: Iterable[ToolLike], guard: Guard, *, risk: ToolRisk | str | None, context: ToolExecutionContext | None
+) -> list[BaseTool]:
+    found = [_as_tool(tool) for tool in tools]
+    for name, count in Counter(tool.name for tool in found).items():
+        if count > 1:
+            raise DuplicateTool(name)
+    gates = [_gate(tool, guard, risk, context) for tool in found]
+    guard.register(*(gate.spec for gate in gates))
+    return [tool if isinstance(tool, GuardedTool) else _wrap(gate) for tool, gate in zip(found, gates, strict=True)]
+
+
+def _as_tool(tool: Any) -> BaseTool:
+    if isinstance(tool, BaseTool):
+        return tool
+    if isinstance(tool, dict):
+        raise InvalidTool(
+            "a provider's own tool runs at the provider: GuardMiddleware can hide it, nothing can guard it"
+        )
+    if not callable(tool):
+        raise InvalidTool(f"{type(tool).__name__} is no tool; a Runnable becomes one by its as_tool()")
+    return cast(BaseTool, as_tool(tool))
+
+
+def _gate(tool: BaseTool, guard: Guard, risk: ToolRisk | str | None, context: ToolExecutionContext | None) -> Gate:
+    if not isinstance(tool, GuardedTool):
+        return Gate(tool, guard, risk=risk, context=context)
+    gate: Gate = tool._gate
+    if gate.guard is not guard:
+        raise GuardConfigurationError(f"the tool {tool.name!r} is behind another guard already")
+    if (risk is not None and parse_risk(risk) is not gate.spec.risk) or (context not in (None, gate.context)):
+        raise GuardConfigurationError(f"the tool {tool.name!r} was guarded with another risk or context")
+    return gate
+
+
+def _wrap(gate: Gate) -> BaseTool:
+    inner = gate.inner
+    kept = {name: getattr(inner, name) for name in BaseTool.model_fields}
+    guarded: list[GuardedTool] = []
+    kind: type[GuardedTool] = GuardedBaseTool
+    if isinstance(inner, StructuredTool | Tool):
+        kind = GuardedStructuredTool if isinstance(inner, StructuredTool) else GuardedSimpleTool
+        kept["func"] = _entry(gate, inner.func, lambda: guarded[0]) if inner.func else None
+        kept["coroutine"] = _aentry(gate, inner.coroutine, lambda: guarded[0]) if inner.coroutine else None
+    guarded.append(kind(**kept))
+    guarded[0]._gate = gate
+    return guarded[0]
+
+
+def _entry(gate: Gate, function: Callable[..., Any], tool: Callable[[], GuardedTool]) -> Callable[..., Any]:
+    """Stands where the tool's function stood, and calls the guarded tool."""
+
+    def entry(*args: Any, **kwargs: Any) -> Any:
+        return tool()._run(*args, **kwargs)
+
+    return _looking_like(entry, function, gate)
+
+
+def _aentry(gate: Gate, function: Callable[..., Any], tool: Callable[[], GuardedTool]) -> Callable[..., Any]:
+    async def entry(*args: Any, **kwargs: Any) -> Any:
+        return await tool()._arun(*args, **kwargs)
+
+    return _looking_like(entry, function, gate)
+
+
+def _looking_like(entry: Callable[..., Any], function: Callable[..., Any], gate: Gate) -> Callable[..., Any]:
+    """`entry` with the function's name, annotations and signature, and without ``__wrapped__``."""
+    entry.__name__ = getattr(function, "__name__", gate.spec.name)
+    entry.__qualname__ = getattr(function, "__qualname__", entry.__name__)
+    entry.__doc__ = function.__doc__
+    entry.__annotations__ = compat.resolved_hints(function)
+    if (runtime := compat.runtime_type()) and gate.arguments.runtime == RUNTIME:
+        # ToolNode then hands over its ToolRuntime: what it injected, and what the model really sent, can be told.
+        entry.__annotations__[RUNTIME] = runtime
+    entry.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
+    return entry

@@ -1,0 +1,106 @@
+"""Graphs of every kind around guarded tools, and a model that does what the user's message says."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from langchain.agents import create_agent
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode, create_react_agent, tools_condition
+
+from guarded_langchain.testing import ScriptedChatModel, says, tool_call
+
+KINDS = ("agent", "react_v1", "react_v2", "tool_node", "subgraph")
+CONFIG = {"configurable": {"thread_id": "thread-1"}}
+
+
+def plan(*turns: list[tuple[str, dict[str, Any], str]]) -> dict[str, Any]:
+    """A user's message that has the model make these calls (name, arguments, id), turn by turn."""
+    return {"messages": [HumanMessage(json.dumps(turns))]}
+
+
+def model() -> ScriptedChatModel:
+    """A model that makes the calls of the last user's message, then says "done"; the same in every process."""
+
+    def step(messages: Sequence[BaseMessage]) -> AIMessage:
+        last = max(place for place, message in enumerate(messages) if isinstance(message, HumanMessage))
+        turns = json.loads(str(messages[last].content))
+        turn = sum(isinstance(message, AIMessage) for message in messages[last:])
+        if turn == len(turns):
+            return AIMessage("done")
+        return says(*(tool_call(name, arguments, id=id) for name, arguments, id in turns[turn]))
+
+    return ScriptedChatModel([step] * 200)
+
+
+def graph(kind: str, tools: Sequence[Any], saver: Any) -> Any:
+    """A compiled graph of that kind."""
+    if kind == "agent":
+        return create_agent(model(), tools, checkpointer=saver)
+    if kind in ("react_v1", "react_v2"):
+        return create_react_agent(model(), tools, checkpointer=saver, version=kind[-2:])
+    builder = StateGraph(MessagesState)
+    if kind == "subgraph":
+        builder.add_node("agent", create_agent(model(), tools))
+        builder.add_edge(START, "agent")
+        builder.add_edge("agent", END)
+    else:
+        mind = model()
+        builder.add_node("model", lambda state: {"messages": [mind.invoke(state["messages"])]})
+        builder.add_node("tools", ToolNode(tools))
+        builder.add_edge(START, "model")
+        builder.add_conditional_edges("model", tools_condition)
+        builder.add_edge("tools", "model")
+    return builder.compile(checkpointer=saver)
+
+
+class Runs:
+    """Runs a graph of one kind, sync or async, each time as a new process would: from what is saved.
+
+    Args:
+        kind: of the graph.
+        tools: for it.
+        is_async: how it is run.
+        path: a SQLite file for checkpoints; in memory without one.
+    """
+
+    def __init__(self, kind: str, tools: Sequence[Any], *, is_async: bool, path: Any = None) -> None:
+        self.kind, self.tools, self.is_async, self.path = kind, tools, is_async, path
+        self._memory = InMemorySaver()
+
+    def __call__(self, entered: Any, config: Any = CONFIG) -> dict[str, Any]:
+        """What the graph returns."""
+        return self._with(lambda graph: graph.invoke(entered, config), lambda graph: graph.ainvoke(entered, config))
+
+    def state(self, config: Any = CONFIG) -> Any:
+        """Where the graph stands."""
+        return self._with(lambda graph: graph.get_state(config), lambda graph: graph.aget_state(config))
+
+    def history(self, config: Any = CONFIG) -> list[Any]:
+        """Where it stood, newest first."""
+
+        async def collected(graph: Any) -> list[Any]:
+            return [state async for state in graph.aget_state_history(config)]
+
+        return self._with(lambda graph: list(graph.get_state_history(config)), collected)
+
+    def _with(self, call: Callable[[Any], Any], acall: Callable[[Any], Any]) -> Any:
+        if self.is_async:
+            return asyncio.run(self._awith(acall))
+        if self.path is None:
+            return call(graph(self.kind, self.tools, self._memory))
+        with SqliteSaver.from_conn_string(str(self.path)) as saver:
+            return call(graph(self.kind, self.tools, saver))
+
+    async def _awith(self, acall: Callable[[Any], Any]) -> Any:
+        if self.path is None:
+            return await acall(graph(self.kind, self.tools, self._memory))
+        async with AsyncSqliteSaver.from_conn_string(str(self.path)) as saver:
+            return await acall(graph(self.kind, self.tools, saver))
