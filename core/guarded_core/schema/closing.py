@@ -26,8 +26,8 @@ def close(schema: Mapping[str, Any], *, keep_open: bool = False) -> dict[str, An
     alternatives are closed one by one.
 
     `keep_open` is the policy's word that free-form parts stay as they are: ``additionalProperties`` and
-    ``patternProperties`` as declared, and objects, lists and values about which the schema says nothing. Without it such
-    an object is admitted empty only, and a free list or value holds no object with properties.
+    ``patternProperties`` as declared, and objects, lists and values about which the schema says nothing. Without it,
+    such an object is admitted empty only, and a free list or value holds no object with properties.
 
     The copy accepts nothing that the original refuses: where closing could do that (a ``oneOf`` whose alternatives
     overlap, a reference below ``not`` or ``if``), the original is asked too.

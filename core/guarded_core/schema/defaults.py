@@ -9,6 +9,8 @@ from typing import Any
 from guarded_core.schema.document import json_pointer, kinds, places, refused, target
 from guarded_core.schema.validation import compiled_places
 
+_COMPOSING = frozenset({"$ref", "allOf", "anyOf", "oneOf"})
+
 
 def check_defaults(root: dict[str, Any]) -> None:
     """Refuse a ``default`` that does not fit its own place, unless it is null.
@@ -53,20 +55,26 @@ def _object(root: dict[str, Any], node: Any, value: dict[str, Any]) -> dict[str,
                 # Once for each part that declares it: each may know other properties of the same object.
                 result[name] = _filled(root, sub, result[name])
             elif name not in result:
-                for declared in _parts(root, sub):
-                    if "default" in declared and (declared["default"] is not None or "null" in kinds(root, sub)):
-                        result[name] = _copy(declared["default"])
-                        break
+                for default in _defaults(root, sub):
+                    result[name] = _copy(default)
+                    break
     return result
 
 
 def _array(root: dict[str, Any], node: Any, value: list[Any]) -> list[Any]:
-    result = value
+    if not any(type(item) in (dict, list) for item in value):
+        return value
     for part in _parts(root, node, "array"):
-        first, rest = part.get("prefixItems", []), part.get("items", True)
-        subs = chain(first, repeat(rest))
-        result = [_filled(root, sub, item) for sub, item in zip(subs, result, strict=False)]
-    return result
+        subs = chain(part.get("prefixItems", ()), repeat(part.get("items", True)))
+        value = [_filled(root, sub, item) for sub, item in zip(subs, value, strict=False)]
+    return value
+
+
+def _defaults(root: dict[str, Any], node: Any) -> Iterator[Any]:
+    """What an absent property may stand for, the nearest declaration first."""
+    for part in _parts(root, node):
+        if "default" in part and (part["default"] is not None or "null" in kinds(root, node)):
+            yield part["default"]
 
 
 def _parts(root: dict[str, Any], node: Any, kind: str | None = None) -> Iterator[dict[str, Any]]:
@@ -74,15 +82,16 @@ def _parts(root: dict[str, Any], node: Any, kind: str | None = None) -> Iterator
     if not isinstance(node, dict):
         return
     yield node
+    if not _COMPOSING & node.keys():
+        return
     if "$ref" in node:
         yield from _parts(root, target(root, node), kind)
     for branch in node.get("allOf", ()):
         yield from _parts(root, branch, kind)
-    if kind is not None:
-        for keyword in ("anyOf", "oneOf"):
-            taking = [branch for branch in node.get(keyword, ()) if kind in kinds(root, branch)]
-            if len(taking) == 1:
-                yield from _parts(root, taking[0], kind)
+    for keyword in ("anyOf", "oneOf") if kind is not None else ():
+        taking = [branch for branch in node.get(keyword, ()) if kind in kinds(root, branch)]
+        if len(taking) == 1:
+            yield from _parts(root, taking[0], kind)
 
 
 def _copy(value: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote
 
@@ -148,9 +149,10 @@ def places(root: dict[str, Any], *, without: frozenset[str] = frozenset()) -> di
     return found
 
 
-def reference_path(reference: object) -> Path:
+@lru_cache(maxsize=256)
+def reference_path(reference: str) -> Path:
     """Where a local reference leads. Raises InvalidTool for any other reference."""
-    if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
+    if reference != "#" and not reference.startswith("#/"):
         raise InvalidTool("only references inside the schema, such as #/$defs/Name, are followed")
     return tuple(part.replace("~1", "/").replace("~0", "~") for part in unquote(reference).split("/")[1:])
 

@@ -16,10 +16,10 @@ from guarded_core.schema.validation import compiled
 def lint(schema: Mapping[str, Any], *, root_object: bool = True) -> None:
     """Refuse a schema that cannot be judged safely, in linear time and without looking anything up.
 
-    Checked: JSON types and bounds; the metaschema of draft 2020-12; references (local, to schemas, no loop that consumes
-    nothing); patterns (a linear-time engine takes them: no lookaround, no backreference); defaults (each fits its own
-    place, and a null that does not is taken for "no default"). With `root_object`, as for a tool's arguments, also that
-    the root accepts objects only, and that the schema can be closed.
+    Checked: JSON types and bounds; the metaschema of draft 2020-12; references (local, to schemas, no loop that
+    consumes nothing, no recursion of exponential cost); patterns (a linear-time engine takes them: no lookaround, no
+    backreference); defaults (each fits its own place, and a null that does not is taken for "no default"). With
+    `root_object`, as for a tool's arguments, also that the root accepts objects only, and that it can be closed.
 
     Raises InvalidTool with the place and the reason.
     """

@@ -8,7 +8,6 @@ from typing import Any
 from guarded_core.errors import InvalidTool
 from guarded_core.schema.document import (
     ASKING,
-    DEFINITIONS,
     IN_PLACE,
     Path,
     places,
@@ -28,6 +27,7 @@ _OLD = ("dependencies", "extends", "disallow")
 _ALTERNATIVES = frozenset({"anyOf", "oneOf", "if", "then", "else", "dependentSchemas"})
 # Children of which a value below meets one, and those that it can meet beside others.
 _EXCLUSIVE = frozenset({"properties", "additionalProperties", "prefixItems", "items"})
+_WHOLE = frozenset({"unevaluatedProperties", "unevaluatedItems"})
 _OVERLAPPING = frozenset(
     {"patternProperties", "contains", "propertyNames", "unevaluatedProperties", "unevaluatedItems"}
 )
@@ -78,6 +78,9 @@ class _Weight:
         self._root = root
         self._lengths: dict[int, int] = {}
         self._visits: dict[int, int] = {}
+        self._returns: dict[int, int] = {}
+        self._loop: dict[int, int] = {}  # the loop of references that a schema is part of
+        self._twice: set[int] = set()  # alternatives that an unevaluated keyword judges once more
 
     def check(self, everywhere: Mapping[Path, Any]) -> None:
         for path, node in everywhere.items():
@@ -86,11 +89,23 @@ class _Weight:
         for path, node in everywhere.items():
             if self._count(node) > MAX_VISITS:
                 raise refused(path, f"one value could be judged more than {MAX_VISITS} times")
-            # Measured on jsonschema-rs: an unevaluated keyword judges the alternatives below it once more, without the
-            # memory of earlier results, so that recursion through them is exponential in the payload's depth.
-            whole = isinstance(node, dict) and {"unevaluatedProperties", "unevaluatedItems"} & node.keys()
-            if whole and any(self._leads_to(branch, node) for branch in self._alternatives(node)):
-                raise refused(path, "recursion through alternatives of a schema that is closed as a whole")
+        self._check_recursion({path: node for path, node in everywhere.items() if isinstance(node, dict)})
+
+    def _check_recursion(self, nodes: Mapping[Path, dict[str, Any]]) -> None:
+        # Measured on jsonschema-rs: it remembers what it judged, so that recursion is cheap however often a level asks.
+        # In a loop with an unevaluated keyword it does not: then a level that judges the next one twice makes the work
+        # exponential in the payload's depth.
+        wholes = [node for node in nodes.values() if _WHOLE & node.keys()]
+        if not wholes:
+            return
+        self._twice = self._alternatives(wholes)
+        self._loop = _components({id(node): [id(sub) for sub in self._next(node)] for node in nodes.values()})
+        loops = {self._loop[id(node)] for node in wholes}
+        for path, node in nodes.items():
+            if self._loop[id(node)] in loops and self._recurrences(node) > 1:
+                raise refused(
+                    path, "recursion that judges a value more than once, within unevaluatedProperties or -Items"
+                )
 
     def _parts(self, node: Any) -> Iterator[tuple[str, Any]]:
         """What judges the same value as `node` does: keyword and subschema, references followed."""
@@ -99,6 +114,10 @@ class _Weight:
                 yield keyword, sub
         if isinstance(node, dict) and "$ref" in node:
             yield "$ref", target(self._root, node)
+
+    def _next(self, node: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        subs = [sub for keyword, _, sub in subschemas(node) if keyword in _EXCLUSIVE | _OVERLAPPING]
+        yield from (sub for sub in (*subs, *(sub for _, sub in self._parts(node))) if isinstance(sub, dict))
 
     def _chain(self, node: Any, left: int) -> int:
         """The longest way down through parts; more than MAX_CHAIN where it never ends."""
@@ -110,7 +129,7 @@ class _Weight:
         return self._lengths[id(node)]
 
     def _count(self, node: Any) -> int:
-        """How often a value here, or one below it, is judged at most. Recursion counts once: the engine remembers."""
+        """How often a value here, or one below it, is judged at most. Recursion counts once."""
         if id(node) not in self._visits:
             self._visits[id(node)] = 1
             each = [self._count(sub) for keyword, _, sub in subschemas(node) if keyword in _EXCLUSIVE]
@@ -119,22 +138,66 @@ class _Weight:
             self._visits[id(node)] = max(each, default=1) + sum(every)
         return self._visits[id(node)]
 
-    def _alternatives(self, node: Any) -> Iterator[Any]:
-        for keyword, sub in self._parts(node):
-            if keyword in _ALTERNATIVES:
-                yield sub
-            else:
-                yield from self._alternatives(sub)
+    def _recurrences(self, node: Any) -> int:
+        """How often one value below is judged by schemas of this node's own loop, each time the node is."""
+        if id(node) not in self._returns:
+            inside = [
+                keyword
+                for keyword, _, sub in subschemas(node)
+                if keyword in _EXCLUSIVE | _OVERLAPPING and self._is_beside(node, sub)
+            ]
+            count = int(any(keyword in _EXCLUSIVE for keyword in inside))
+            count += sum(keyword in _OVERLAPPING for keyword in inside)
+            for _, sub in self._parts(node):
+                if self._is_beside(node, sub):
+                    count += self._recurrences(sub) * (2 if id(sub) in self._twice else 1)
+            self._returns[id(node)] = count
+        return self._returns[id(node)]
 
-    def _leads_to(self, start: Any, goal: dict[str, Any]) -> bool:
+    def _is_beside(self, node: Any, sub: Any) -> bool:
+        return isinstance(sub, dict) and self._loop[id(sub)] == self._loop[id(node)]
+
+    def _alternatives(self, wholes: list[dict[str, Any]]) -> set[int]:
+        found: set[int] = set()
         seen: set[int] = set()
-        waiting = [start]
+        waiting: list[Any] = list(wholes)
         while waiting:
             node = waiting.pop()
-            if node is goal:
-                return True
             if id(node) not in seen:
                 seen.add(id(node))
-                waiting.extend(sub for keyword, _, sub in subschemas(node) if keyword not in DEFINITIONS)
-                waiting.extend(sub for _, sub in self._parts(node))
-        return False
+                for keyword, sub in self._parts(node):
+                    found |= {id(sub)} if keyword in _ALTERNATIVES else set()
+                    waiting.append(sub)
+        return found
+
+
+def _components(graph: Mapping[int, list[int]]) -> dict[int, int]:
+    """The strongly connected component of each node (Kosaraju's two passes), as the id of one of its nodes."""
+    order: list[int] = []
+    seen: set[int] = set()
+    for start in graph:
+        waiting = [(start, iter(graph[start]))] if start not in seen else []
+        seen.add(start)
+        while waiting:
+            node, following = waiting[-1]
+            for there in following:
+                if there not in seen:
+                    seen.add(there)
+                    waiting.append((there, iter(graph[there])))
+                    break
+            else:
+                order.append(node)
+                waiting.pop()
+    reverse: dict[int, list[int]] = {node: [] for node in graph}
+    for node, following_nodes in graph.items():
+        for there in following_nodes:
+            reverse[there].append(node)
+    component: dict[int, int] = {}
+    for start in reversed(order):
+        stack = [start]
+        while stack:
+            node = stack.pop()
+            if node not in component:
+                component[node] = start
+                stack.extend(reverse[node])
+    return component

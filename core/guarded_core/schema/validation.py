@@ -13,6 +13,7 @@ from guarded_core.schema.document import Path, json_pointer, kind_of, kinds, pla
 
 MAX_PROBLEMS = 3
 MAX_REASON = 600
+MAX_TOLD_DEPTH = 16
 
 _PATTERNS = jsonschema_rs.RegexOptions()
 _UNREADABLE = "the arguments cannot be checked"
@@ -145,8 +146,10 @@ class _Explainer:
         return node if isinstance(node, bool) else self._compiled[self._pointers[id(node)]].is_valid(value)
 
     def _explain(self, node: Any, value: Any, place: Path) -> Iterator[str]:
-        if not isinstance(node, dict):
-            yield _told(place, "nothing is allowed here")
+        while isinstance(node, dict) and node.keys() == {"not"} and _is_silent(node["not"]):
+            node = node["not"]["not"]
+        if not isinstance(node, dict) or len(place) >= MAX_TOLD_DEPTH:
+            yield _told(place, "does not satisfy the schema" if node else "nothing is allowed here")
             return
         explained = False
         for problem in self._simple(node, value, place):
@@ -225,6 +228,11 @@ class _Explainer:
         for index, child in enumerate(value):
             sub = first[index] if index < len(first) else node.get("items", True)
             yield from self._inside(sub, child, (*place, str(index)))
+
+
+def _is_silent(negated: Any) -> bool:
+    """Whether this is the inside of ``not not``, which `close` puts around a schema to keep its annotations in."""
+    return isinstance(negated, dict) and negated.keys() == {"not"}
 
 
 def _limit(keyword: str, declared: Any, value: Any) -> str:
