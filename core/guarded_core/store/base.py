@@ -192,9 +192,10 @@ class Store(RequestStore, Protocol):
     def settle(self, settlement: Settlement) -> None:
         """Record how a committed call ended."""
 
-    def deny(self, event: AuditEvent, root_id: str) -> int:
+    def deny(self, event: AuditEvent, root_id: str, call_key: str | None = None) -> int:
         """Count a denial for the session tree, and return how many equal ones (`denial_key`) there are now.
 
+        One call, by its ledger key, is denied once for each code: 0 where it was before, and nothing is counted again.
         A store that keeps the trail writes `event` with that count, where `is_recorded` says so.
         """
 

@@ -50,6 +50,7 @@ class MemoryStore:
         self._ledger: dict[str, LedgerEntry] = {}
         self._claims: dict[str, str] = {}
         self._doubtful: defaultdict[tuple[str, str], dict[str, str]] = defaultdict(dict)
+        self._denied: set[tuple[str, str]] = set()
         self._denials: defaultdict[str, defaultdict[tuple[str, str], int]] = defaultdict(lambda: defaultdict(int))
         self._sessions: dict[str, SessionRecord] = {}
 
@@ -122,9 +123,14 @@ class MemoryStore:
                 entry, state=settlement.state, output=settlement.output, expires_ns=expires_ns
             )
 
-    def deny(self, event: AuditEvent, root_id: str) -> int:
-        """Count a denial for the session tree, and return how many equal ones there are now."""
+    def deny(self, event: AuditEvent, root_id: str, call_key: str | None = None) -> int:
+        """Count a denial for the session tree, and return how many equal ones there are now; 0 for a repetition."""
         with self._lock:
+            if call_key is not None:
+                denied = (call_key, event.code or "")
+                if denied in self._denied:
+                    return 0
+                self._denied.add(denied)
             counts, key = self._denials[root_id], denial_key(event)
             counts[key] += 1
             return counts[key]

@@ -1,0 +1,249 @@
+"""The statements of a SQL store, each built once: SQLAlchemy then finds the compiled text by the object.
+
+Whatever must hold under concurrency is in a statement's own condition, or follows a lock that a statement took.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Executable,
+    Select,
+    Text,
+    bindparam,
+    case,
+    cast,
+    delete,
+    func,
+    insert,
+    literal_column,
+    null,
+    or_,
+    select,
+    union_all,
+    update,
+)
+
+from guarded_core.approval import RequestState
+from guarded_core.ledger import CallState
+from guarded_core.store.sql.clock import now_ns
+from guarded_core.store.sql.tables import (
+    OPEN_ENTRY,
+    claims,
+    counters,
+    denials,
+    denied_calls,
+    events,
+    flags,
+    is_one_of,
+    ledger,
+    requests,
+    sessions,
+    slots,
+    windows,
+    writers,
+)
+
+# A claim without an outcome for so long was left by a process that died: whether the call ran is unknown.
+ABANDONED_NS = 15 * 60 * 1_000_000_000
+
+_OPEN_REQUEST = is_one_of(requests.c.state, RequestState.PENDING, RequestState.APPROVED, RequestState.REJECTED)
+
+
+class Statements:
+    """The statements that depend on the dialect's INSERT, and with them all others that write.
+
+    Args:
+        upsert: the dialect's own `insert`, which knows ON CONFLICT.
+    """
+
+    def __init__(self, upsert: Callable[..., Any]) -> None:
+        # No row comes back where the budget is spent; two spenders of the last one wait for each other.
+        self.spend = (
+            upsert(counters)
+            .values(key=bindparam("key"), spent=1)
+            .on_conflict_do_update(
+                index_elements=["key"],
+                set_={"spent": counters.c.spent + 1},
+                where=counters.c.spent < bindparam("limit"),
+            )
+            .returning(counters.c.spent)
+        )
+        # Changes nothing, and holds the row until the transaction ends.
+        self.hold_window = (
+            upsert(windows)
+            .values(key=bindparam("key"), total="0", until_ns=0)
+            .on_conflict_do_update(index_elements=["key"], set_={"until_ns": windows.c.until_ns})
+            .returning(windows.c.total, now_ns())
+        )
+        self.raise_flag = upsert(flags).on_conflict_do_nothing()
+        # No row comes back where another call than the superseded one holds the key.
+        self.claim = (
+            upsert(claims)
+            .values(key=bindparam("key"), call_id=bindparam("call_id"))
+            .on_conflict_do_update(
+                index_elements=["key"],
+                set_={"call_id": bindparam("call_id")},
+                where=claims.c.call_id == bindparam("supersedes", type_=Text),
+            )
+            .returning(claims.c.call_id)
+        )
+        self.count_denial = (
+            upsert(denials)
+            .values(root_id=bindparam("root_id"), tool=bindparam("tool"), code=bindparam("code"), count=1)
+            .on_conflict_do_update(index_elements=["root_id", "tool", "code"], set_={"count": denials.c.count + 1})
+        )
+        # No row comes back where an earlier call under this key was denied so; a transaction tried again passes.
+        self.deny_call = (
+            upsert(denied_calls)
+            .values(call_key=bindparam("call_key"), code=bindparam("code"), call_id=bindparam("call_id"))
+            .on_conflict_do_update(
+                index_elements=["call_key", "code"],
+                set_={"call_id": denied_calls.c.call_id},
+                where=denied_calls.c.call_id == bindparam("call_id"),
+            )
+            .returning(denied_calls.c.call_id)
+        )
+        # No row comes back where the event, or another known end of the call, is written already.
+        self.append = upsert(events).on_conflict_do_nothing().returning(events.c.seq)
+        self.open_session = upsert(sessions).on_conflict_do_nothing().returning(sessions.c.id)
+
+
+unspend = (
+    update(counters).where(counters.c.key == bindparam("of"), counters.c.spent > 0).values(spent=counters.c.spent - 1)
+)
+
+expire_slots = (
+    delete(slots)
+    .where(slots.c.window == bindparam("of"), slots.c.at_ns <= bindparam("until_ns"))
+    .returning(slots.c.amount)
+)
+take_slot = insert(slots)
+return_slots = (
+    delete(slots).where(slots.c.window == bindparam("of"), slots.c.call_id == bindparam("by")).returning(slots.c.amount)
+)
+set_total = update(windows).where(windows.c.key == bindparam("of"))
+
+raised_flags = select(flags.c.flag).where(
+    flags.c.root_id == bindparam("root_id"), flags.c.flag.in_(bindparam("names", expanding=True))
+)
+lower_flag = delete(flags).where(
+    flags.c.root_id == bindparam("of"), flags.c.flag == bindparam("name"), flags.c.call_id == bindparam("by")
+)
+
+add_request = insert(requests)
+pending_requests = select(func.count()).where(
+    requests.c.session_id == bindparam("session_id"),
+    requests.c.state == RequestState.PENDING.value,
+    requests.c.expires_ns > now_ns(),
+)
+consume_request = (
+    update(requests)
+    .where(
+        requests.c.id == bindparam("of"),
+        requests.c.version == bindparam("was"),
+        requests.c.state == RequestState.APPROVED.value,
+        requests.c.expires_ns > now_ns(),
+    )
+    .values(state=RequestState.CONSUMED.value, version=requests.c.version + 1)
+)
+replace_request = update(requests).where(requests.c.id == bindparam("of"), requests.c.version == bindparam("was"))
+
+keep_entry = insert(ledger).values(claimed_ns=now_ns())
+drop_entry = delete(ledger).where(ledger.c.call_id == bindparam("of"))
+drop_claim = delete(claims).where(claims.c.key == bindparam("of"), claims.c.call_id == bindparam("by"))
+settle_entry = (
+    update(ledger)
+    .where(ledger.c.call_id == bindparam("of"))
+    .values(expires_ns=case((bindparam("keep_ns") > 0, now_ns() + bindparam("keep_ns")), else_=0))
+)
+
+denial_count = select(denials.c.count).where(
+    denials.c.root_id == bindparam("root_id"), denials.c.tool == bindparam("tool"), denials.c.code == bindparam("code")
+)
+
+written_event = select(events.c.call_id, events.c.outcome, events.c.line).where(
+    events.c.writer == bindparam("writer"), events.c.seq == bindparam("seq")
+)
+last_writer = select(writers.c.n, writers.c.header, writers.c.line).order_by(writers.c.n.desc()).limit(1)
+add_writer = insert(writers)
+close_writer = update(writers).where(writers.c.n == bindparam("of"))
+
+request_by_id = select(requests.c.state, requests.c.version, requests.c.body).where(requests.c.id == bindparam("id"))
+session_by_id = select(sessions).where(sessions.c.id == bindparam("id"))
+clock = select(now_ns())
+
+
+@lru_cache(maxsize=64)
+def snapshot(counter_count: int, window_count: int, key_count: int) -> Executable:
+    """All that a `Query` asks for, in one statement, and so read at one moment.
+
+    Its rows are (part, name, number, state, version, body, output), of which each part fills in some.
+
+    Args:
+        counter_count: how many counters are read: the n-th by the parameter ``counter_n``.
+        window_count: how many windows, by ``window_n`` and ``interval_n``.
+        key_count: how many ledger keys, by ``key_n``.
+    """
+    now = now_ns()
+    parts = [
+        _part("now", number=now),
+        _part("flag", name=flags.c.flag).where(flags.c.root_id == bindparam("root_id")),
+        _part("denials", number=denials.c.count).where(denials.c.root_id == bindparam("root_id")),
+        _part(
+            "request", number=requests.c.n, state=requests.c.state, body=requests.c.body, version=requests.c.version
+        ).where(
+            requests.c.session_id == bindparam("session_id"),
+            _OPEN_REQUEST,
+            requests.c.tool == bindparam("tool"),
+        ),
+        _part("doubtful", name=ledger.c.digest).where(
+            ledger.c.principal == bindparam("principal"),
+            ledger.c.tool == bindparam("tool"),
+            OPEN_ENTRY,
+            or_(ledger.c.state == CallState.UNKNOWN.value, ledger.c.claimed_ns <= now - ABANDONED_NS),
+        ),
+    ]
+    for n in range(counter_count):
+        of_key = counters.c.key == bindparam(f"counter_{n}")
+        parts.append(_part("counter", name=counters.c.key, number=counters.c.spent).where(of_key))
+    for n in range(key_count):
+        entry = {
+            "number": ledger.c.expires_ns,
+            "state": ledger.c.state,
+            "body": ledger.c.body,
+            "output": ledger.c.output,
+        }
+        claimed = claims.join(ledger, ledger.c.call_id == claims.c.call_id)
+        of_key = claims.c.key == bindparam(f"key_{n}")
+        parts.append(_part("entry", name=claims.c.key, **entry).select_from(claimed).where(of_key))
+    for n in range(window_count):
+        window: ColumnElement[str] = bindparam(f"window_{n}", type_=Text)
+        interval: ColumnElement[int] = bindparam(f"interval_{n}", type_=BigInteger)
+        parts.append(_part("total", name=windows.c.key, body=windows.c.total).where(windows.c.key == window))
+        parts.append(
+            _part("expired", name=slots.c.window, body=slots.c.amount).where(
+                slots.c.window == window, slots.c.at_ns <= now - interval
+            )
+        )
+    return union_all(*parts)
+
+
+_SHAPE: dict[str, ColumnElement[Any]] = {
+    "name": cast(null(), Text),
+    "number": literal_column("0", BigInteger),
+    "state": cast(null(), Text),
+    "version": literal_column("0", BigInteger),
+    "body": cast(null(), Text),
+    "output": cast(null(), Text),
+}
+
+
+def _part(part: str, **columns: ColumnElement[Any]) -> Select[Any]:
+    filled: dict[str, ColumnElement[Any]] = {"part": literal_column(f"'{part}'", Text), **_SHAPE, **columns}
+    return select(*(column.label(name) for name, column in filled.items()))

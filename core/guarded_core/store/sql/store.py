@@ -1,0 +1,326 @@
+"""The store's face: each method one transaction, or one statement."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+import weakref
+from collections import defaultdict
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any, ClassVar, Self
+
+from sqlalchemy import Connection, Row, delete, select, update
+from sqlalchemy.exc import DBAPIError
+
+from guarded_core.approval import ApprovalRequest, RequestState
+from guarded_core.audit.chain import AuditKeys, KeysLike
+from guarded_core.audit.event import AuditEvent, Outcome
+from guarded_core.ledger import CallState, LedgerEntry
+from guarded_core.store.base import (
+    Change,
+    Query,
+    SessionRecord,
+    Settlement,
+    Snapshot,
+    TooManyRequests,
+    denial_key,
+    is_recorded,
+)
+from guarded_core.store.sql import statements as sql
+from guarded_core.store.sql.database import Database
+from guarded_core.store.sql.lanes import GroupedLane, Lanes, PooledLanes
+from guarded_core.store.sql.records import entry_of, output_text, request_of, request_row, session_of, session_row
+from guarded_core.store.sql.tables import ledger, prepare, requests, slots, windows
+from guarded_core.store.sql.taking import give_back, take, total_less
+from guarded_core.store.sql.trail import SqlTrail
+from guarded_core.store.sql.writer import Writer
+
+_log = logging.getLogger("guarded_core")
+
+_BATCH = 1000
+
+
+class SqlStore:
+    """Budgets, windows, approvals, the ledger and the audit trail in one SQL database.
+
+    A commit is one transaction, and a settlement another: a call's events are written with what it takes. Any number of
+    processes may share the database; open one store in each. After a fork, the child's store begins chains of its own.
+
+    Use `open`.
+    """
+
+    blocking: ClassVar[bool] = True
+    keeps_trail: ClassVar[bool] = True
+
+    def __init__(self, database: Database, keys: AuditKeys | None, connections: int) -> None:
+        self._database = database
+        self._keys = keys
+        self._connections = connections
+        self._lanes = self._new_lanes()
+
+    @classmethod
+    def open(cls, url: str, *, keys: KeysLike = None, connections: int = 8) -> Self:
+        """Open a store, and create or upgrade its tables.
+
+        Args:
+            url: ``sqlite:///guard.db`` (readable by this user only), or ``postgresql://user@host/database``.
+            keys: seal the audit trail, the first of them what is written; see AuditKeys.
+            connections: how many are kept open at most, and so how many calls commit at the same time on PostgreSQL.
+
+        Raises:
+            GuardConfigurationError: the URL is of no such store, its file cannot be opened, or a newer release has
+                written it.
+            ImportError: the driver is not installed.
+            ToolAuditTrailError: "invalid_keys".
+            sqlalchemy.exc.DBAPIError: the database cannot be reached or written.
+        """
+        sealing = AuditKeys.of(keys)
+        database = Database(url, connections)
+
+        def create(connection: Connection) -> None:
+            database.lock(connection, "guarded schema")
+            prepare(connection)
+
+        try:
+            database.transact(create)
+        except BaseException:
+            database.close()
+            raise
+        store = cls(database, sealing, connections)
+        _reopen_after_fork(store)
+        return store
+
+    def close(self) -> None:
+        """Seal this store's chains, and close its connections. No call may be under way, and none may follow."""
+        try:
+            self._lanes.close()
+        except DBAPIError as error:
+            # As if the process had died: the trail says that these chains were not closed.
+            _log.warning("the store's chains could not be sealed: %s", type(error.orig).__name__)
+        finally:
+            self._database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<SqlStore on {'SQLite' if self._database.is_sqlite else 'PostgreSQL'}>"
+
+    def trail(self) -> SqlTrail:
+        """The audit trail, to read and verify."""
+        return SqlTrail(self._database, self._keys)
+
+    def now_ns(self) -> int:
+        """The database's clock, ns since the epoch."""
+        now: int = self._database.read(sql.clock)[0][0]
+        return now
+
+    def open_session(self, session: SessionRecord) -> SessionRecord:
+        """Keep a new session, or return the stored one of that id."""
+
+        def work(connection: Connection) -> SessionRecord:
+            row = session_row(session)
+            if connection.execute(self._database.statements.open_session, row).first() is not None:
+                return session
+            return session_of(connection.execute(sql.session_by_id, {"id": session.id}).one())
+
+        return self._database.transact(work)
+
+    def load(self, query: Query) -> Snapshot:
+        """Read what `query` asks for, all at one moment."""
+        values: dict[str, Any] = {
+            "principal": query.principal,
+            "session_id": query.session_id,
+            "root_id": query.root_id,
+            "tool": query.tool,
+        }
+        keys = query.call_keys or ()
+        values |= {f"counter_{n}": key for n, key in enumerate(query.counters)}
+        values |= {f"key_{n}": key for n, key in enumerate(keys)}
+        for n, window in enumerate(query.windows):
+            values |= {f"window_{n}": window.key, f"interval_{n}": window.interval_ns}
+        statement = sql.snapshot(len(query.counters), len(query.windows), len(keys))
+        parts: defaultdict[str, list[Row[Any]]] = defaultdict(list)
+        for row in self._database.read(statement, values):
+            parts[row.part].append(row)
+        now_ns: int = parts["now"][0].number
+        spent = {row.name: row.number for row in parts["counter"]}
+        found = sorted(parts["request"], key=lambda row: row.number)
+        return Snapshot(
+            now_ns=now_ns,
+            spent={key: spent.get(key, 0) for key in query.counters},
+            used={window.key: _used(window.key, parts) for window in query.windows},
+            flags=frozenset(row.name for row in parts["flag"]),
+            requests=tuple(map(_request, found)),
+            entry=_entry(query.call_keys, parts["entry"], now_ns),
+            doubtful=frozenset(row.name for row in parts["doubtful"]),
+            denials=sum(row.number for row in parts["denials"]),
+        )
+
+    def commit(self, change: Change) -> None:
+        """Take everything in `change`, and write its event. Raises Conflict, and has then taken nothing."""
+
+        def work(connection: Connection, writer: Writer) -> None:
+            # The event first: where it is on record, an earlier try of this commit got through whole.
+            if writer.append(connection, change.event):
+                take(self._database, connection, change)
+
+        self._lanes.run(work)
+
+    def release(self, change: Change) -> None:
+        """Give back what `commit` took, for a call that never started, and write that it failed."""
+        event = replace(change.event, outcome=Outcome.FAILED, code="audit_unavailable", time_ns=time.time_ns())
+
+        def work(connection: Connection, writer: Writer) -> None:
+            if writer.append(connection, event):
+                give_back(self._database, connection, change)
+
+        self._lanes.run(work)
+
+    def settle(self, settlement: Settlement) -> None:
+        """Record how a committed call ended.
+
+        Raises:
+            ToolAuditTrailError: "already_ended": the trail says that it succeeded or failed already.
+        """
+        event, output = settlement.event, None
+        if settlement.claimed and settlement.state is CallState.DONE:
+            output = output_text(event.call_id, settlement.output)
+        is_kept = output is not None or settlement.state is not CallState.DONE
+        values = {
+            "of": event.call_id,
+            "state": settlement.state.value,
+            "output": output,
+            "keep_ns": settlement.keep_ns if is_kept else 0,
+        }
+
+        def work(connection: Connection, writer: Writer) -> None:
+            if writer.append(connection, event) and settlement.claimed:
+                connection.execute(sql.settle_entry, values)
+
+        self._lanes.run(work)
+
+    def deny(self, event: AuditEvent, root_id: str, call_key: str | None = None) -> int:
+        """Count a denial for the session tree, and return how many equal ones there are now; 0 for a repetition."""
+        tool, code = denial_key(event)
+        key = {"root_id": root_id, "tool": tool, "code": code}
+
+        def work(connection: Connection, writer: Writer) -> int:
+            self._database.lock(connection, f"guarded denials {root_id}")
+            denied = {"call_key": call_key, "code": code, "call_id": event.call_id}
+            if call_key is not None and connection.execute(self._database.statements.deny_call, denied).first() is None:
+                return 0
+            before: int = connection.execute(sql.denial_count, key).scalar() or 0
+            if is_recorded(before + 1) and not writer.append(connection, event.repeated(before + 1)):
+                return before
+            connection.execute(self._database.statements.count_denial, key)
+            return before + 1
+
+        return self._lanes.run(work)
+
+    def record(self, event: AuditEvent) -> None:
+        """Write an event to the trail."""
+
+        def work(connection: Connection, writer: Writer) -> None:
+            writer.append(connection, event)
+
+        self._lanes.run(work)
+
+    def add_request(self, request: ApprovalRequest, *, max_pending: int) -> None:
+        """Keep a new request. Raises TooManyRequests where the session has `max_pending` live pending ones."""
+
+        def work(connection: Connection) -> None:
+            if request.state is RequestState.PENDING:
+                self._database.lock(connection, f"guarded requests {request.session_id}")
+                session = {"session_id": request.session_id}
+                if connection.execute(sql.pending_requests, session).scalar_one() >= max_pending:
+                    raise TooManyRequests
+            connection.execute(sql.add_request, request_row(request))
+
+        self._database.transact(work)
+
+    def request(self, request_id: str) -> ApprovalRequest | None:
+        """The request of that id."""
+        rows = self._database.read(sql.request_by_id, {"id": request_id})
+        return _request(rows[0]) if rows else None
+
+    def requests(self, *, session_id: str | None = None, state: RequestState | None = None) -> list[ApprovalRequest]:
+        """All requests of a session, or of all, oldest first."""
+        query = select(requests.c.state, requests.c.version, requests.c.body).order_by(requests.c.n)
+        if session_id is not None:
+            query = query.where(requests.c.session_id == session_id)
+        if state is not None:
+            query = query.where(requests.c.state == state.value)
+        return [_request(row) for row in self._database.read(query)]
+
+    def replace_request(self, old: ApprovalRequest, new: ApprovalRequest) -> bool:
+        """Put `new` where `old` is, if it still is; compare by id and version."""
+        values = {"of": old.id, "was": old.version, **request_row(new)}
+        return self._database.transact(lambda connection: connection.execute(sql.replace_request, values).rowcount) > 0
+
+    def prune(self, now_ns: int | None = None) -> None:
+        """Delete what has expired and nothing reads any more: requests, windows, and results kept for replays.
+
+        Budgets, claims, denials and events stay. Run it now and then; it may run beside calls.
+
+        Args:
+            now_ns: everything that expired until then, ns since the epoch; the database's clock by default.
+        """
+        until = self.now_ns() if now_ns is None else now_ns
+
+        expired_windows = select(windows.c.key).where(windows.c.until_ns <= until).order_by(windows.c.key).limit(_BATCH)
+
+        def drop_windows(connection: Connection) -> int:
+            keys = connection.execute(expired_windows.with_for_update()).scalars().all()
+            for table, key in ((slots, slots.c.window), (windows, windows.c.key)):
+                connection.execute(delete(table).where(key.in_(keys)))
+            return len(keys)
+
+        while self._database.transact(drop_windows) == _BATCH:
+            pass
+        outputs = update(ledger).where(ledger.c.output.is_not(None), ledger.c.expires_ns <= until).values(output=None)
+        self._database.transact(lambda connection: connection.execute(outputs))
+        expired = delete(requests).where(requests.c.expires_ns <= until)
+        self._database.transact(lambda connection: connection.execute(expired))
+
+    def _new_lanes(self) -> Lanes:
+        if self._database.is_sqlite:
+            return GroupedLane(self._database, self._keys)
+        return PooledLanes(self._database, self._keys, self._connections)
+
+    def _begin_anew(self) -> None:
+        """In a forked child: leave the parent's connections and chains to the parent."""
+        self._database.forget()
+        self._lanes = self._new_lanes()
+
+
+def _reopen_after_fork(store: SqlStore) -> None:
+    if hasattr(os, "register_at_fork"):
+        reference = weakref.WeakMethod(store._begin_anew)
+        os.register_at_fork(after_in_child=lambda: (begin_anew := reference()) and begin_anew())
+
+
+def _request(row: Row[Any]) -> ApprovalRequest:
+    return request_of(row.state, row.version, row.body)
+
+
+def _used(key: str, parts: defaultdict[str, list[Row[Any]]]) -> Decimal:
+    total = next((row.body for row in parts["total"] if row.name == key), "0")
+    return total_less(total, (row.body for row in parts["expired"] if row.name == key))
+
+
+def _entry(call_keys: tuple[str, str] | None, rows: list[Row[Any]], now_ns: int) -> LedgerEntry | None:
+    """The entry by the call's own key, or else by its twin key."""
+    by_key = {row.name: row for row in rows}
+    row = next((by_key[key] for key in call_keys or () if key in by_key), None)
+    if row is None:
+        return None
+    entry = entry_of(row.state, row.body, row.output, row.number)
+    if entry.state is CallState.DONE and entry.expires_ns <= now_ns:
+        return replace(entry, output=None)
+    return entry

@@ -1,0 +1,197 @@
+"""Reading the audit trail of a SQL store: the events of all its writers, and whether anything was changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Row, case, func, or_, select, tuple_
+
+from guarded_core.audit.chain import AuditKeys, Head
+from guarded_core.audit.event import TERMINAL, AuditEvent, Outcome
+from guarded_core.audit.frames import DIGEST, frame_event, parse_header
+from guarded_core.audit.walk import Chain, Progress
+from guarded_core.errors import ToolAuditTrailError
+from guarded_core.store.sql.database import Database
+from guarded_core.store.sql.tables import events, writers
+from guarded_core.store.sql.writer import entry
+
+PAGE = 1000
+_COPIED = ("time_ns", "call_id", "outcome", "tool", "principal")
+
+
+# Reads one index from end to end, and then the few events it comes to.
+_unsettled_calls = (
+    select(events.c.call_id)
+    .group_by(events.c.call_id)
+    .having(
+        func.max(case((events.c.outcome == Outcome.AUTHORIZED.value, 1), else_=0)) == 1,
+        func.max(case((events.c.outcome.in_([outcome.value for outcome in TERMINAL]), 1), else_=0)) == 0,
+    )
+)
+_unsettled = (
+    select(events.c.line)
+    .where(events.c.call_id.in_(_unsettled_calls), events.c.outcome == Outcome.AUTHORIZED.value)
+    .order_by(events.c.time_ns, events.c.writer, events.c.seq)
+)
+_last_writer = select(func.coalesce(func.max(writers.c.n), 0)).scalar_subquery()
+_stray_events = select(events.c.seq).where(or_(events.c.writer < 1, events.c.writer > _last_writer)).limit(1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreVerification:
+    """What was verified.
+
+    Attributes:
+        records: how many events.
+        writers: in how many chains.
+        open: how many of them nobody closed: those writers are at work, or died; a cut of their last records shows only
+            in a head kept elsewhere, or in a call without an end.
+        heads: where the chain of writers and each writer's chain end, sealed where keys are given: keep them
+            elsewhere, as anchors for the next time.
+    """
+
+    records: int
+    writers: int
+    open: int
+    heads: tuple[Head, ...]
+
+
+class SqlTrail:
+    """The events of a SQL store, of all its writers.
+
+    Args:
+        database: where they are.
+        keys: as the store was opened, those of older records included.
+    """
+
+    def __init__(self, database: Database, keys: AuditKeys | None) -> None:
+        self._database = database
+        self._keys = keys
+
+    def __len__(self) -> int:
+        count: int = self._database.read(select(func.count()).select_from(events))[0][0]
+        return count
+
+    def __iter__(self) -> Iterator[AuditEvent]:
+        return self.events()
+
+    def events(
+        self,
+        *,
+        principal: str | None = None,
+        tool: str | None = None,
+        outcome: Outcome | None = None,
+        call_id: str | None = None,
+        since_ns: int = 0,
+    ) -> Iterator[AuditEvent]:
+        """Yield the events that match all that is given, oldest first, read in pages; not verified.
+
+        Args:
+            principal: who called.
+            tool: name of the tool.
+            outcome: what happened.
+            call_id: of one call.
+            since_ns: not older than this, ns since the epoch.
+        """
+        wanted = {"principal": principal, "tool": tool, "outcome": outcome and outcome.value, "call_id": call_id}
+        order = (events.c.time_ns, events.c.writer, events.c.seq)
+        query = (
+            select(*order, events.c.line)
+            .where(*(events.c[name] == value for name, value in wanted.items() if value is not None))
+            .order_by(*order)
+            .limit(PAGE)
+        )
+        after: tuple[int, int, int] = (since_ns, -1, -1)
+        while rows := self._database.read(query.where(tuple_(*order) > after)):
+            yield from (frame_event(row.line.encode()) for row in rows)
+            after = (rows[-1].time_ns, rows[-1].writer, rows[-1].seq)
+
+    def unsettled(self) -> tuple[AuditEvent, ...]:
+        """The Authorized events of calls without a Succeeded, Failed or Unknown one, oldest first.
+
+        After a crash these calls may have run or not: nobody knows but the systems they act on. Calls in flight are
+        among them.
+        """
+        return tuple(frame_event(row.line.encode()) for row in self._database.read(_unsettled))
+
+    def verify(self, anchors: Iterable[Head] = (), *, progress: Progress | None = None) -> StoreVerification:
+        """Check every record of every writer: its place, content and key, and the chain of writers.
+
+        Args:
+            anchors: heads kept elsewhere; the trail must contain their positions.
+            progress: called with records done and records in all.
+
+        Raises:
+            ToolAuditTrailError: with the code of what is wrong, as for a file trail; "unknown_writer": there are
+                records of a writer that is not in the chain of writers.
+        """
+        expected = {anchor.trail: anchor for anchor in anchors}
+        found = self._database.read(select(writers).order_by(writers.c.n))
+        done, total = 0, len(self) if progress else 0
+
+        def advance(records: int) -> None:
+            nonlocal done
+            done += records
+            if progress:
+                progress(done, max(done, total))
+
+        heads = [self._verify_registry(found, expected)] if found else []
+        heads += [self._verify_writer(row, expected, advance) for row in found[1:]]
+        if self._database.read(_stray_events):
+            raise ToolAuditTrailError("unknown_writer", "there are records of a writer that is not registered")
+        if expected:
+            raise ToolAuditTrailError("truncated", "a head was taken of a writer that is gone")
+        return StoreVerification(
+            records=done,
+            writers=max(0, len(found) - 1),
+            open=sum(not head.closed for head in heads[1:]),
+            heads=tuple(heads),
+        )
+
+    def _verify_registry(self, rows: Sequence[Row[Any]], expected: dict[str, Head]) -> Head:
+        """Follow the chain of writers, each of whom must have the chain that it says."""
+        chain = Chain(self._keys)
+        _expect(chain, expected.pop(rows[0].id, None))
+        chain.begin(rows[0].header.encode(), 1)
+        chain.follow([row.line.encode() for row in rows[1:]])
+        chain.finish()
+        for count, row in enumerate(rows):
+            header = row.header.encode()
+            said = b":%s:" % entry(row.id, header[-DIGEST:])
+            is_listed = count == 0 or row.line.encode()[:-DIGEST].endswith(said)
+            if row.n != count or parse_header(header)[0].trail != row.id or not is_listed:
+                raise ToolAuditTrailError("corrupt", f"writer {count} is not the one that was registered")
+        return chain.head()
+
+    def _verify_writer(self, row: Row[Any], expected: dict[str, Head], advance: Callable[[int], None]) -> Head:
+        chain = Chain(self._keys)
+        closed = None if row.head is None else Head.parse(row.head)
+        _expect(chain, closed, expected.pop(row.id, None))
+        chain.begin(row.header.encode(), 1)
+        for page in self._pages(row.n):
+            chain.follow([event.line.encode() for event in page])
+            for event in page:
+                record = frame_event(event.line.encode())
+                if any(getattr(record, name) != getattr(event, name) for name in _COPIED):
+                    raise ToolAuditTrailError("corrupt", f"a column of writer {row.n}'s record {event.seq} was changed")
+            advance(len(page))
+        chain.finish()
+        if closed is not None and (not closed.closed or closed.count != chain.count):
+            text = f"writer {row.n} was closed at {closed.count} records, and goes on"
+            raise ToolAuditTrailError("beyond_head", text)
+        return chain.head(closed=closed is not None)
+
+    def _pages(self, writer: int) -> Iterator[Sequence[Row[Any]]]:
+        query = select(events).where(events.c.writer == writer).order_by(events.c.seq).limit(PAGE)
+        page = self._database.read(query)
+        while page:
+            yield page
+            page = self._database.read(query.where(events.c.seq > page[-1].seq))
+
+
+def _expect(chain: Chain, *heads: Head | None) -> None:
+    for head in heads:
+        if head is not None:
+            chain.expect(head)

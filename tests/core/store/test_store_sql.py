@@ -1,0 +1,672 @@
+"""What only a SQL store does: schema versions, other processes, retries, connections that break, its trail."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import sqlite3
+import stat
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("sqlalchemy")
+
+import sqlalchemy as sa
+
+from guarded_core.audit.chain import Head
+from guarded_core.audit.event import Outcome
+from guarded_core.errors import GuardConfigurationError, ToolAuditTrailError
+from guarded_core.ledger import CallState
+from guarded_core.store.base import Conflict, SessionRecord, Settlement
+from guarded_core.store.sql import SqlStore, database, statements, tables, trail
+from guarded_core.store.sql import store as store_module
+
+KEY, OLD_KEY = b"k" * 32, b"o" * 32
+OpenStore = Callable[..., SqlStore]
+
+
+def unpooled(url: str | sa.URL) -> sa.Engine:
+    """The database without the store, and without connections that stay open."""
+    return sa.create_engine(url, poolclass=sa.NullPool)
+
+
+def run(url: str, *statements: str) -> None:
+    """Change the database behind the store's back."""
+    with unpooled(url).begin() as connection:
+        for statement in statements:
+            connection.exec_driver_sql(statement)
+
+
+def fault(store: SqlStore, *anchors: Head) -> str | None:
+    """What the verification of the store's trail finds; None for nothing."""
+    try:
+        store.trail().verify(anchors)
+    except ToolAuditTrailError as error:
+        return error.code
+    return None
+
+
+# Opening
+
+
+def test_another_store_sees_everything(url: str, open_store: OpenStore, sample: Any) -> None:
+    """What one store commits, requests and opens is there for another, and after all are closed."""
+    record = SessionRecord(id=sample.session_id, principal="user-17", tools=frozenset({"refund"}), max_calls=5)
+    with SqlStore.open(url) as first:
+        first.open_session(record)
+        request = sample.approved(first)
+        change = sample.claiming(
+            "a", "b", counters={"c": 2}, slots=(sample.slot("w", "1", "2"),), raises=frozenset({"f"})
+        )
+        first.commit(change)
+    second = open_store(url)
+    snapshot = second.load(sample.query(counters=("c",), windows=sample.windows(change), call_keys=("a", "b")))
+    assert (snapshot.spent, snapshot.used, snapshot.flags) == ({"c": 1}, {"w": 1}, {"f"})
+    assert (snapshot.requests, snapshot.entry) == ((request,), change.claim)
+    assert second.open_session(replace(record, max_calls=9)) == record
+
+
+def test_newer_schema_is_refused(url: str, open_store: OpenStore) -> None:
+    """Tables that a newer release has written are not touched."""
+    open_store(url)
+    run(url, "UPDATE guarded_schema SET version = 2")
+    with pytest.raises(GuardConfigurationError, match=r"schema version 2, and this release knows 1"):
+        SqlStore.open(url)
+
+
+def test_older_schema_is_upgraded(
+    url: str, open_store: OpenStore, sample: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Older tables are brought up to date step by step, once, with what they hold; a failing step undoes them all."""
+    open_store(url).commit(sample.change(counters={"c": 9}))
+
+    def add_column(connection: sa.Connection) -> None:
+        connection.exec_driver_sql("ALTER TABLE guarded_counters ADD COLUMN extra INTEGER")
+
+    def rename(connection: sa.Connection) -> None:
+        connection.exec_driver_sql("UPDATE guarded_counters SET extra = 7")
+        if broken:
+            connection.exec_driver_sql("SELECT nothing FROM nowhere")
+
+    monkeypatch.setattr(tables, "MIGRATIONS", [add_column, rename])
+    broken = True
+    with pytest.raises(sa.exc.DBAPIError):
+        SqlStore.open(url)
+    with unpooled(url).connect() as connection:
+        assert sa.inspect(connection).get_columns("guarded_counters")[-1]["name"] == "spent"
+    broken = False
+    for _ in range(2):
+        store = open_store(url)
+        assert store.load(sample.query(counters=("c",))).spent == {"c": 1}
+    with unpooled(url).connect() as connection:
+        assert connection.exec_driver_sql("SELECT version FROM guarded_schema").all() == [(3,)]
+        assert connection.exec_driver_sql("SELECT extra FROM guarded_counters").all() == [(7,)]
+
+
+def test_opening_at_once_is_safe(url: str) -> None:
+    """Several that open an empty database at the same time all get a store, and the tables are made once."""
+    barrier = threading.Barrier(4)
+
+    def open_one(_: int) -> int:
+        barrier.wait()
+        with SqlStore.open(url) as store:
+            return len(store.trail())
+
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(open_one, range(4))) == [0] * 4
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "guard.db",
+        "mysql://u:secret@h/d",
+        "sqlite://",
+        "sqlite:///:memory:",
+        "redis://secret",
+        "postgres:secret",
+        "://",
+    ],
+)
+def test_url_must_name_a_store(url: str) -> None:
+    """Another database, none, or one in memory, of which every connection has its own, is the developer's mistake."""
+    with pytest.raises(GuardConfigurationError) as caught:
+        SqlStore.open(url)
+    assert "secret" not in str(caught.value)
+
+
+def test_file_that_cannot_be_opened(tmp_path: Path) -> None:
+    """A path that is no file of this user's is the developer's mistake, told without the path."""
+    with pytest.raises(GuardConfigurationError) as caught:
+        SqlStore.open(f"sqlite:///{tmp_path}/missing/guard.db")
+    assert str(caught.value) == "the store's file cannot be opened to write (ENOENT)"
+
+
+def test_store_needs_a_connection(sqlite_url: str) -> None:
+    """A store that could never reach its database is not opened."""
+    with pytest.raises(GuardConfigurationError):
+        SqlStore.open(sqlite_url, connections=0)
+
+
+def test_server_s_default_isolation_does_not_matter(postgres_url: str, open_store: OpenStore, sample: Any) -> None:
+    """Where the server reads old snapshots by default, what a lock protects is read anew all the same."""
+    serializable = postgres_url + "%20-cdefault_transaction_isolation%3Dserializable"
+    store = open_store(serializable)
+    with store._database.engine.connect() as connection:
+        assert connection.exec_driver_sql("SHOW transaction_isolation").scalar() == "read committed"
+        assert connection.exec_driver_sql("SHOW default_transaction_isolation").scalar() == "serializable"
+
+
+def test_password_is_not_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A server that is not there is reported without the URL's password."""
+    pytest.importorskip("psycopg")
+    monkeypatch.setattr(database, "_PAUSES", ())
+    with pytest.raises(sa.exc.OperationalError) as caught:
+        SqlStore.open(f"postgresql://user:secret@/db?host={tmp_path}")
+    assert "secret" not in str(caught.value)
+
+
+def test_sqlite_file_is_private(sqlite_url: str, tmp_path: Path, open_store: OpenStore, sample: Any) -> None:
+    """The database and the files beside it can be read by their owner only."""
+    store = open_store(sqlite_url)
+    store.commit(sample.change())
+    assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o600}
+    assert repr(store) == "<SqlStore on SQLite>"
+
+
+def test_clock_is_the_database_s(sqlite_url: str, open_store: OpenStore) -> None:
+    """The clock counts ns since the epoch, to the millisecond on SQLite."""
+    store = open_store(sqlite_url)
+    before = time.time_ns()
+    assert before - 1_000_000 <= store.now_ns() <= time.time_ns() + 1_000_000
+
+
+def test_clock_never_stands_still(sql_store: SqlStore) -> None:
+    """A later reading is later, inside a transaction too, since waiting for a lock takes time."""
+
+    def twice(connection: sa.Connection) -> list[int]:
+        readings = []
+        for _ in range(2):
+            readings.append(connection.execute(statements.clock).scalar_one())
+            time.sleep(0.002)
+        return readings
+
+    first, second = sql_store._database.transact(twice)
+    assert first < second
+
+
+# Trying again
+
+
+def test_deadlocks_are_tried_again(postgres_url: str, open_store: OpenStore, sample: Any) -> None:
+    """Two transactions that wait for each other both get through: the one that the server ends is run again."""
+    store, barrier, tries = open_store(postgres_url), threading.Barrier(2), []
+    store.commit(sample.change(counters={"a": 9, "b": 9}))
+
+    def cross(order: str) -> None:
+        def work(connection: sa.Connection) -> None:
+            tries.append(order)
+            for n, key in enumerate(order):
+                connection.exec_driver_sql(f"UPDATE guarded_counters SET spent = spent + 1 WHERE key = '{key}'")
+                if n == 0 and len(tries) <= 2:
+                    barrier.wait()
+
+        store._database.transact(work)
+
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(cross, ["ab", "ba"]))
+    assert len(tries) == 3
+    assert store.load(sample.query(counters=("a", "b"))).spent == {"a": 3, "b": 3}
+
+
+def test_locked_file_is_tried_again(
+    sqlite_url: str, tmp_path: Path, open_store: OpenStore, sample: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit that finds the file locked for longer than SQLite waits is tried again."""
+    monkeypatch.setattr(database, "_LOCK_SECONDS", 0)
+    store, failures = open_store(sqlite_url), []
+    store.record(sample.event())
+    blocker = sqlite3.connect(tmp_path / "guard.db", isolation_level=None)
+    blocker.execute("BEGIN IMMEDIATE")
+
+    @sa.event.listens_for(store._database.engine, "handle_error")
+    def note(context: sa.ExceptionContext) -> None:
+        failures.append(str(context.original_exception))
+        blocker.rollback()
+
+    store.commit(sample.change(counters={"c": 1}))
+    blocker.close()
+    assert failures == ["database is locked"]
+    assert store.load(sample.query(counters=("c",))).spent == {"c": 1}
+
+
+def test_trying_again_ends(
+    sqlite_url: str, tmp_path: Path, open_store: OpenStore, sample: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lock that does not go away is an error after a few tries, and nothing was taken."""
+    monkeypatch.setattr(database, "_LOCK_SECONDS", 0)
+    monkeypatch.setattr(database, "_PAUSES", (0.001,) * 5)
+    store = open_store(sqlite_url)
+    blocker = sqlite3.connect(tmp_path / "guard.db", isolation_level=None)
+    blocker.execute("BEGIN IMMEDIATE")
+    with pytest.raises(sa.exc.OperationalError, match="database is locked"):
+        store.commit(sample.change(counters={"c": 1}))
+    blocker.close()
+    assert store.load(sample.query(counters=("c",))).spent == {"c": 0}
+    store.commit(sample.change(counters={"c": 1}))
+    assert fault(store) is None
+
+
+def lose_connection(store: SqlStore, *, before_commit: bool) -> list[str]:
+    """Let the next COMMIT's connection break, right before the server hears of it or right after it obeyed."""
+    lost: list[str] = []
+
+    @sa.event.listens_for(store._database.engine, "commit")
+    def commit(connection: sa.Connection) -> None:
+        if lost:
+            return
+        raw: Any = connection.connection.driver_connection
+        lost.append("lost")
+        if not before_commit:
+            raw.commit()
+        with unpooled(store._database.engine.url).begin() as other:
+            other.exec_driver_sql(f"SELECT pg_terminate_backend({raw.info.backend_pid}, 5000)")
+
+    return lost
+
+
+@pytest.mark.parametrize("before_commit", [True, False], ids=["not committed", "committed"])
+def test_commit_whose_answer_is_lost(
+    postgres_url: str, open_store: OpenStore, sample: Any, before_commit: bool
+) -> None:
+    """Where the connection breaks during COMMIT the call is taken once, whether the server had heard of it or not."""
+    store = open_store(postgres_url)
+    change = sample.claiming("key", "twin", counters={"c": 1}, slots=(sample.slot("w", "1", "1"),))
+    store.record(sample.event(Outcome.NOTED))
+    lost = lose_connection(store, before_commit=before_commit)
+    store.commit(change)
+    assert lost == ["lost"]
+    store.settle(Settlement(event=sample.end(change), claimed=True, state=CallState.DONE))
+    assert store.load(sample.query(counters=("c",), windows=sample.windows(change))).spent == {"c": 1}
+    assert [event.outcome.value for event in store.trail()] == ["noted", "authorized", "succeeded"]
+    assert store.trail().verify().writers == 1
+
+
+@pytest.mark.parametrize("before_commit", [True, False], ids=["not committed", "committed"])
+@pytest.mark.parametrize("method", ["settle", "deny", "record", "release"])
+def test_other_events_whose_answer_is_lost(
+    postgres_url: str, open_store: OpenStore, sample: Any, method: str, before_commit: bool
+) -> None:
+    """Every other event is written once too, and counted once."""
+    store = open_store(postgres_url)
+    change = sample.change(counters={"c": 1})
+    store.commit(change)
+    lost = lose_connection(store, before_commit=before_commit)
+    if method == "settle":
+        store.settle(Settlement(event=sample.end(change), claimed=False, state=CallState.DONE))
+    elif method == "deny":
+        assert store.deny(sample.event(Outcome.DENIED), sample.root_id) == 1
+        assert store.load(sample.query()).denials == 1
+    elif method == "record":
+        store.record(sample.event(Outcome.NOTED))
+    else:
+        store.release(change)
+        assert store.load(sample.query(counters=("c",))).spent == {"c": 0}
+    assert lost == ["lost"]
+    assert len(store.trail()) == 2
+    assert fault(store) is None
+
+
+def test_lost_server_is_an_error(
+    postgres_url: str, open_store: OpenStore, sample: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While no connection can be made every method raises; afterwards the store goes on, with a chain of its own."""
+    monkeypatch.setattr(database, "_PAUSES", (0.001,))
+    store = open_store(postgres_url)
+    store.commit(sample.change(counters={"c": 9}))
+
+    def refuse(*_: Any) -> None:
+        raise sa.exc.OperationalError("connect", None, Exception("refused"))
+
+    store._database.engine.dispose()
+    sa.event.listen(store._database.engine, "do_connect", refuse)
+    for call in (
+        lambda: store.commit(sample.change(counters={"c": 9})),
+        lambda: store.load(sample.query()),
+        lambda: store.record(sample.event()),
+        store.now_ns,
+    ):
+        with pytest.raises(sa.exc.OperationalError):
+            call()
+    sa.event.remove(store._database.engine, "do_connect", refuse)
+    store.commit(sample.change(counters={"c": 9}))
+    assert store.load(sample.query(counters=("c",))).spent == {"c": 2}
+    assert store.trail().verify().records == 2
+
+
+def test_text_that_no_database_can_hold(postgres_url: str, open_store: OpenStore, sample: Any) -> None:
+    """A name that PostgreSQL cannot keep (a NUL) is an error, so a denial, and takes nothing."""
+    store = open_store(postgres_url)
+    with pytest.raises(Exception, match="NUL"):
+        store.commit(sample.change(counters={"a": 9, "\0": 9}))
+    assert store.load(sample.query(counters=("a",))).spent == {"a": 0}
+    assert len(store.trail()) == 0
+
+
+def test_one_bad_commit_leaves_the_others_alone(sqlite_url: str, open_store: OpenStore, sample: Any) -> None:
+    """Commits that SQLite takes together fail alone: a conflict or an error of one undoes nothing of another."""
+    store, ready = open_store(sqlite_url), threading.Barrier(2)
+    good = [sample.change(counters={"good": 9}) for _ in range(3)]
+    bad = [sample.change(counters={"good": 9, "none": 0}), sample.change(event=sample.event(tool="x" * 1000))]
+
+    def hold(connection: sa.Connection, writer: object) -> None:
+        ready.wait()  # the file is locked
+        while len(store._lanes._group._queue) < len(good) + len(bad):  # type: ignore[attr-defined]
+            time.sleep(0.001)
+
+    def commit(change: Any) -> str:
+        try:
+            store.commit(change)
+        except (Conflict, ToolAuditTrailError) as error:
+            return type(error).__name__
+        return "taken"
+
+    with ThreadPoolExecutor(6) as threads:
+        holding = threads.submit(store._lanes.run, hold)
+        ready.wait()
+        answers = list(threads.map(commit, [good[0], bad[0], good[1], bad[1], good[2]]))
+        holding.result()
+    assert answers == ["taken", "Conflict", "taken", "ToolAuditTrailError", "taken"]
+    assert store.load(sample.query(counters=("good", "none"))).spent == {"good": 3, "none": 0}
+    assert [event.call_id for event in store.trail()] == [change.event.call_id for change in good]
+    assert fault(store) is None
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_forked_child_writes_a_chain_of_its_own(sql_store: SqlStore, sample: Any) -> None:
+    """After a fork, parent and child go on side by side, and neither's chain is broken."""
+    sql_store.commit(sample.change(counters={"c": 9}))
+    child = multiprocessing.get_context("fork").Process(
+        target=sql_store.commit, args=(sample.change(counters={"c": 9}),)
+    )
+    child.start()
+    child.join()
+    assert child.exitcode == 0
+    sql_store.commit(sample.change(counters={"c": 9}))
+    assert sql_store.load(sample.query(counters=("c",))).spent == {"c": 3}
+    found = sql_store.trail().verify()
+    assert (found.records, found.writers) == (3, 2)
+
+
+# Keeping house
+
+
+def test_prune_deletes_what_has_expired(sql_store: SqlStore, sample: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Expired requests, windows and outputs go; budgets, claims and everything that is still live stay."""
+    store = sql_store
+    old, live = sample.request(store, expires_ns=1), sample.request(store)
+    for request in (old, live):
+        store.add_request(request, max_pending=9)
+    changes = [sample.claiming(f"k{n}", f"t{n}", counters={"c": 9}) for n in range(2)]
+    for change, keep_ns in zip(changes, (1, 10**15), strict=True):
+        store.commit(change)
+        store.settle(
+            Settlement(event=sample.end(change), claimed=True, state=CallState.DONE, output="paid", keep_ns=keep_ns)
+        )
+    windows = sample.change(
+        slots=(
+            *(sample.slot(key, "1", "9", interval_ns=1) for key in ("short", "brief")),
+            sample.slot("long", "1", "9"),
+        )
+    )
+    store.commit(windows)
+    monkeypatch.setattr(store_module, "_BATCH", 1)
+    store.prune()
+    assert store.requests() == [live]
+    with store._database.engine.connect() as connection:
+        assert connection.execute(sa.select(tables.slots.c.window)).scalars().all() == ["long"]
+        assert connection.execute(sa.select(tables.windows.c.key)).scalars().all() == ["long"]
+        outputs = connection.execute(sa.select(tables.ledger.c.output).order_by(tables.ledger.c.body)).scalars()
+        assert sorted(map(str, outputs)) == ['"paid"', "None"]
+    snapshot = store.load(sample.query(counters=("c",), windows=sample.windows(windows), call_keys=("k0", "t0")))
+    assert (snapshot.spent, snapshot.used) == ({"c": 2}, {"short": 0, "brief": 0, "long": 1})
+    assert snapshot.entry is not None
+    assert snapshot.entry.state is CallState.DONE
+
+
+def test_abandoned_claim_becomes_doubtful(sql_store: SqlStore, sample: Any, url: str) -> None:
+    """A claim without an outcome is a call in flight at first, and of unknown outcome after a quarter of an hour."""
+    sql_store.commit(sample.claiming("a", "b", digest="left"))
+    assert sql_store.load(sample.query()).doubtful == frozenset()
+    run(url, f"UPDATE guarded_ledger SET claimed_ns = claimed_ns - {15 * 60 * 10**9}")
+    assert sql_store.load(sample.query()).doubtful == {"left"}
+
+
+def test_result_that_is_no_json_is_not_kept(sql_store: SqlStore, sample: Any) -> None:
+    """The call is settled all the same, with its terminal event; a replay finds that nothing is kept."""
+    change = sample.claiming("a", "b")
+    sql_store.commit(change)
+    sql_store.settle(
+        Settlement(event=sample.end(change), claimed=True, state=CallState.DONE, output=object(), keep_ns=10**15)
+    )
+    entry = sql_store.load(sample.query(call_keys=("a", "b"))).entry
+    assert entry is not None
+    assert (entry.state, entry.output, entry.expires_ns) == (CallState.DONE, None, 0)
+    assert [event.outcome for event in sql_store.trail()] == [Outcome.AUTHORIZED, Outcome.SUCCEEDED]
+
+
+# The trail
+
+
+def test_events_are_written_with_what_they_say(sql_store: SqlStore, sample: Any) -> None:
+    """Each method that changes something writes its event, whole; a conflict writes none."""
+    store = sql_store
+    change = sample.change(
+        counters={"c": 1}, event=sample.event(rules=("a", "b"), on_behalf_of=("root",), payload_digest="d")
+    )
+    store.commit(change)
+    with pytest.raises(Conflict):
+        store.commit(sample.change(counters={"c": 1}))
+    store.record(sample.event(Outcome.NOTED, time_ns=2))
+    end = sample.end(change, time_ns=3, error_type="ValueError")
+    store.settle(Settlement(event=end, claimed=False, state=CallState.DONE))
+    denied = sample.event(Outcome.DENIED, time_ns=4, code="policy_denied")
+    for _ in range(10):
+        store.deny(denied, sample.root_id)
+    events = list(store.trail())
+    assert events[0] == change.event
+    assert events[2] == end
+    assert [event.count for event in events[3:]] == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert len(store.trail()) == len(events)
+
+
+def test_released_call_ends_on_record(sql_store: SqlStore, sample: Any) -> None:
+    """A call that was given back has its Failed event, with the code, and is not unsettled."""
+    change = sample.change(counters={"c": 1})
+    sql_store.commit(change)
+    sql_store.release(change)
+    events = [(event.call_id, event.outcome, event.code) for event in sql_store.trail()]
+    call_id = change.event.call_id
+    assert events == [(call_id, Outcome.AUTHORIZED, None), (call_id, Outcome.FAILED, "audit_unavailable")]
+    assert sql_store.trail().unsettled() == ()
+
+
+@pytest.mark.parametrize("ends", [["succeeded", "failed"], ["failed", "failed"], ["unknown", "failed", "succeeded"]])
+def test_known_outcome_stays(sql_store: SqlStore, sample: Any, ends: list[str]) -> None:
+    """An unknown outcome may become known once; a known one is never contradicted, nor told twice."""
+    change = sample.claiming("a", "b")
+    sql_store.commit(change)
+    states = {"succeeded": CallState.DONE, "failed": CallState.FAILED, "unknown": CallState.UNKNOWN}
+    for end in ends[:-1]:
+        sql_store.settle(Settlement(event=sample.end(change, Outcome(end)), claimed=True, state=states[end]))
+    with pytest.raises(ToolAuditTrailError) as caught:
+        sql_store.settle(Settlement(event=sample.end(change, Outcome(ends[-1])), claimed=True, state=states[ends[-1]]))
+    assert caught.value.code == "already_ended"
+    entry = sql_store.load(sample.query(call_keys=("a", "b"))).entry
+    assert entry is not None
+    assert entry.state is states[ends[-2]]
+    assert [event.outcome.value for event in sql_store.trail()] == ["authorized", *ends[:-1]]
+
+
+def test_unsettled_calls_are_named(sql_store: SqlStore, sample: Any) -> None:
+    """Authorized calls without an end are reported, oldest first; suspended ones among them, denied ones not."""
+    changes = [sample.change(event=sample.event(time_ns=n)) for n in (3, 1, 2, 4)]
+    for change in changes:
+        sql_store.commit(change)
+    sql_store.settle(Settlement(event=sample.end(changes[2], Outcome.UNKNOWN), claimed=False, state=CallState.UNKNOWN))
+    sql_store.record(sample.end(changes[3], Outcome.SUSPENDED))
+    sql_store.deny(sample.event(Outcome.DENIED), sample.root_id)
+    assert sql_store.trail().unsettled() == (changes[1].event, changes[0].event, changes[3].event)
+
+
+def test_trail_is_filtered_and_paged(sql_store: SqlStore, sample: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Events of all writers come oldest first, however they are paged, and only those that were asked for."""
+    monkeypatch.setattr(trail, "PAGE", 3)
+    outcomes = [Outcome.NOTED, Outcome.AUTHORIZED]
+    written = [
+        sample.event(outcomes[n % 2], time_ns=n // 3, tool=f"t{n % 4}", principal=f"p{n % 3}") for n in range(20)
+    ]
+    for event in written:
+        sql_store.record(event)
+
+    def found(**wanted: Any) -> list[str]:
+        return [event.call_id for event in sql_store.trail().events(**wanted)]
+
+    def expected(fits: Callable[[Any], bool]) -> list[str]:
+        return [event.call_id for event in written if fits(event)]
+
+    assert found() == expected(lambda event: True)
+    assert found(principal="p1") == expected(lambda event: event.principal == "p1")
+    assert found(tool="t3", outcome=Outcome.AUTHORIZED) == expected(lambda event: event.tool == "t3")
+    assert found(tool="t2", outcome=Outcome.AUTHORIZED) == []
+    assert found(since_ns=3) == expected(lambda event: event.time_ns >= 3)
+    assert found(call_id=written[7].call_id) == [written[7].call_id]
+    assert sql_store.trail().verify().records == 20
+
+
+def written_trail(url: str, sample: Any, **options: Any) -> list[Head]:
+    """The heads of a trail of two writers with three events each, in a closed store."""
+    for _ in range(2):
+        with SqlStore.open(url, **options) as store:
+            for n in range(3):
+                store.record(sample.event(time_ns=n, principal=f"p{n}"))
+    with SqlStore.open(url, **options) as store:
+        return list(store.trail().verify().heads)
+
+
+EVENTS, WRITERS = "UPDATE guarded_events SET", "UPDATE guarded_writers SET"
+TAMPERING = {
+    "nothing": ([], None),
+    "edited": ([f"{EVENTS} line = replace(line, 'p1', 'p9'), principal = replace(principal, 'p1', 'p9')"], "corrupt"),
+    "hidden from filters": ([f"{EVENTS} principal = 'p9' WHERE writer = 2 AND seq = 3"], "corrupt"),
+    "made unsettled": ([f"{EVENTS} call_id = 'x' WHERE writer = 1 AND seq = 1"], "corrupt"),
+    "removed": (["DELETE FROM guarded_events WHERE writer = 1 AND seq = 2"], "corrupt"),
+    "cut": (["DELETE FROM guarded_events WHERE writer = 1 AND seq = 3"], "truncated"),
+    "swapped": ([f"{EVENTS} seq = seq + 10 WHERE writer = 1 AND seq = 1"], "corrupt"),
+    "chains swapped": (
+        [f"{EVENTS} writer = {to} WHERE writer = {of}" for of, to in ((1, 9), (2, 1), (9, 2))],
+        "corrupt",
+    ),
+    "writer removed": (
+        [f"DELETE FROM guarded_{of} = 1" for of in ("events WHERE writer", "writers WHERE n")],
+        "corrupt",
+    ),
+    "last writer forgotten": (["DELETE FROM guarded_writers WHERE n = 2"], "unknown_writer"),
+    "writer renamed": ([f"{WRITERS} id = 'x' WHERE n = 1"], "corrupt"),
+    "chain replaced": ([f"{WRITERS} header = (SELECT header FROM guarded_writers WHERE n = 0) WHERE n = 1"], "corrupt"),
+    "head changed": ([f"""{WRITERS} head = replace(head, '"count":3', '"count":2')"""], "head_invalid"),
+}
+
+
+@pytest.mark.parametrize("keys", [None, KEY], ids=["plain", "keyed"])
+@pytest.mark.parametrize(("statements", "code"), TAMPERING.values(), ids=TAMPERING)
+def test_changes_of_the_trail_are_found(
+    url: str, open_store: OpenStore, sample: Any, statements: list[str], code: str | None, keys: bytes | None
+) -> None:
+    """Events that were edited, removed, moved or cut from a closed chain, and writers that were, are found."""
+    written_trail(url, sample, keys=keys)
+    run(url, *statements)
+    assert fault(open_store(url, keys=keys)) == code
+
+
+CUTS = {
+    "open chain cut": [f"{WRITERS} head = NULL", "DELETE FROM guarded_events WHERE writer = 1 AND seq = 3"],
+    "last writer removed": ["DELETE FROM guarded_events WHERE writer = 2", "DELETE FROM guarded_writers WHERE n = 2"],
+    "all removed": ["DELETE FROM guarded_events", "DELETE FROM guarded_writers"],
+}
+
+
+@pytest.mark.parametrize("statements", CUTS.values(), ids=CUTS)
+def test_cuts_are_found_by_heads_kept_elsewhere(
+    url: str, open_store: OpenStore, sample: Any, statements: list[str]
+) -> None:
+    """What the database alone cannot show, because its last records are gone, a head kept elsewhere shows."""
+    heads = written_trail(url, sample, keys=KEY)
+    store = open_store(url, keys=KEY)
+    assert fault(store, *heads) is None
+    run(url, *statements)
+    assert fault(store) is None
+    assert fault(store, *heads) == "truncated"
+
+
+def test_chains_go_on_past_a_head(url: str, open_store: OpenStore, sample: Any) -> None:
+    """A head of an open chain stays true while events and writers are added; another store's head does not fit."""
+    store = open_store(url, keys=KEY)
+    store.record(sample.event())
+    heads = store.trail().verify().heads
+    assert [json.loads(str(head))["closed"] for head in heads] == [False, False]
+    store.record(sample.event())
+    open_store(url, keys=KEY).record(sample.event())
+    assert fault(store, *heads) is None
+    assert fault(store, replace(heads[1], trail="another").sealed(store._keys, **position(heads[1]))) == "truncated"
+
+
+def position(head: Head) -> dict[str, Any]:
+    """Where a head is, as `Head.sealed` takes it, in a trail of another name."""
+    return {"trail": "another", "segment": 1, "count": head.count, "digest": head.digest}
+
+
+def test_verification_names_open_chains(url: str, open_store: OpenStore, sample: Any) -> None:
+    """The chains of writers that are at work, or died, are counted; progress is told."""
+    written_trail(url, sample)
+    store = open_store(url)
+    store.record(sample.event())
+    told: list[tuple[int, int]] = []
+    found = store.trail().verify(progress=lambda done, total: told.append((done, total)))
+    assert (found.records, found.writers, found.open) == (7, 3, 1)
+    assert told == [(3, 7), (6, 7), (7, 7)]
+
+
+def test_keys_are_rotated(url: str, open_store: OpenStore, sample: Any) -> None:
+    """New writers seal with the first key; all keys together verify, and a missing or needless one is told."""
+    for keys in ([OLD_KEY], [KEY, OLD_KEY]):
+        with SqlStore.open(url, keys=keys) as store:
+            store.record(sample.event())
+    assert fault(open_store(url, keys=[KEY, OLD_KEY])) is None
+    assert fault(open_store(url, keys=KEY)) == "unknown_key"
+    assert fault(open_store(url, keys=OLD_KEY)) == "unknown_key"
+    assert fault(open_store(url)) == "unknown_key"
+
+
+def test_trail_without_keys_proves_nothing_to_who_has_them(url: str, open_store: OpenStore, sample: Any) -> None:
+    """Records that anybody could have written are refused where keys are given."""
+    written_trail(url, sample)
+    assert fault(open_store(url, keys=KEY)) == "unkeyed"
+
+
+def test_empty_trail_is_whole(sql_store: SqlStore) -> None:
+    """A store that nobody wrote to has no events, no writers and no faults."""
+    found = sql_store.trail().verify()
+    assert (found.records, found.writers, found.open, found.heads) == (0, 0, 0, ())
+    assert list(sql_store.trail()) == []
+    assert sql_store.trail().unsettled() == ()
