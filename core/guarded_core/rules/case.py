@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Literal, Protocol
 
+from guarded_core.provenance.origin import NO_ORIGINS, Origins
 from guarded_core.rules.state import StateStore
 
 Effect = Literal["deny", "ask"]
@@ -87,6 +88,7 @@ class Case:
         used: sum of each window by its key; a window that is missing is empty.
         flags: what has happened in the session tree, as `raises` of earlier commits left it.
         state: the application's own facts.
+        origins: where the session has seen values; outside one, nowhere.
     """
 
     action: Action
@@ -94,6 +96,7 @@ class Case:
     used: Mapping[str, Decimal] = field(default_factory=dict)
     flags: frozenset[str] = frozenset()
     state: StateStore = field(default_factory=StateStore)
+    origins: Origins = NO_ORIGINS
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,15 +45,27 @@ class Judgement:
         asks: what wants a person to approve it.
         would: names of rules with ``enforce = false`` that would have refused or asked.
         reservation: what the call takes and leaves behind in the commit.
+        proven: whether rules about the origin of its values were asked, and all of them passed.
     """
 
     violations: tuple[PolicyViolation, ...] = ()
     asks: tuple[PolicyViolation, ...] = ()
     would: tuple[str, ...] = ()
     reservation: Reservation = NOTHING
+    proven: bool = False
+
+    def joined(self, other: Judgement) -> Judgement:
+        """Both together, this one first."""
+        return Judgement(
+            violations=self.violations + other.violations,
+            asks=self.asks + other.asks,
+            would=self.would + other.would,
+            reservation=self.reservation.joined(other.reservation),
+            proven=self.proven or other.proven,
+        )
 
 
-_SILENT = Judgement()
+SILENT = Judgement()
 
 
 class PolicyEngine:
@@ -105,11 +117,13 @@ class PolicyEngine:
         """What the rules say of `case`; pure."""
         rules = self.rules_for(case.action.tool)
         if not rules:
-            return _SILENT
+            return SILENT
         violations, asks, would = [], [], []
-        reservations = []
+        reservations, proofs = [], []
         for rule in rules:
             finding, reservation = _answer(rule, case)
+            if rule.enforce and _traces(rule):
+                proofs.append(finding is None)
             if reservation is not None:
                 reservations.append(reservation if rule.enforce else _observing(reservation))
             if finding is None:
@@ -125,6 +139,7 @@ class PolicyEngine:
             asks=tuple(asks),
             would=tuple(would),
             reservation=reduce(Reservation.joined, reservations, NOTHING),
+            proven=bool(proofs) and all(proofs),
         )
 
     def windows(self, tool: str, scope: Scope) -> tuple[Window, ...]:
@@ -132,8 +147,11 @@ class PolicyEngine:
 
         Raises PolicyDenied where a rule cannot name its own: unread, they would look empty.
         """
+        rules = self.rules_for(tool)
+        if not rules:
+            return ()
         found: dict[Window, None] = {}
-        for rule in self.rules_for(tool):
+        for rule in rules:
             try:
                 found.update(dict.fromkeys(rule.windows(tool, scope)))
             except Exception as error:
@@ -183,6 +201,11 @@ class PolicyEngine:
         return self._index().rules
 
     @property
+    def traces(self) -> bool:
+        """Whether a rule asks where values came from, so that a session has to remember."""
+        return self._index().traces
+
+    @property
     def is_empty(self) -> bool:
         """Whether there is no rule."""
         return not self.rules
@@ -210,6 +233,7 @@ class _Index:
 
     def __init__(self, rules: tuple[Rule, ...]) -> None:
         self.rules = rules
+        self.traces = any(map(_traces, rules))
         self._exact: dict[str, list[int]] = {}
         self._globs: list[tuple[int, str]] = []
         self._resolved: dict[str, tuple[Rule, ...]] = {}
@@ -271,6 +295,11 @@ def _answer(rule: Rule, case: Case) -> tuple[Finding | None, Reservation | None]
         return finding, rule.reserve(case)
     except Exception as error:
         return _failed(error), None
+
+
+def _traces(rule: Rule) -> bool:
+    """Whether the rule asks where values came from."""
+    return getattr(rule, "traces", False) is True
 
 
 def _denied(rule: Rule) -> str | None:

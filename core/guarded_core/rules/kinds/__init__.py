@@ -10,6 +10,7 @@ from guarded_core.rules.kinds.asking import RequireApproval
 from guarded_core.rules.kinds.base import ParamRule, RuleKind, ToolRule
 from guarded_core.rules.kinds.denying import DenyKeyword, DenyTool, DenyToolParam, DenyToolParamMatching
 from guarded_core.rules.kinds.remembering import BudgetToolParam, DenyAfter, RateLimitTool
+from guarded_core.rules.kinds.tracing import RequireOrigin
 
 __all__ = [
     "KINDS",
@@ -25,6 +26,7 @@ __all__ = [
     "ParamRule",
     "RateLimitTool",
     "RequireApproval",
+    "RequireOrigin",
     "RequireState",
     "RuleKind",
     "ToolRule",
@@ -43,6 +45,7 @@ _ALL: tuple[type[RuleKind], ...] = (
     DenyAfter,
     RequireState,
     RequireApproval,
+    RequireOrigin,
 )
 
 KINDS: Mapping[str, type[RuleKind]] = MappingProxyType({kind.kind: kind for kind in _ALL})

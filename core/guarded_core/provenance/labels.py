@@ -1,0 +1,175 @@
+"""What the policy says of the parts of a tool's output, and the output taken apart accordingly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from datetime import date
+from decimal import Decimal
+from enum import Enum
+from typing import Any
+
+from pydantic import BaseModel
+
+from guarded_core.errors import InvalidPolicy
+from guarded_core.provenance.values import plain
+from guarded_core.rules.params import Param
+
+Path = tuple[str, ...]
+
+MAX_LEAVES = 100_000
+_ITEM = "*"
+_MAX_KNOWN_PATHS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A scalar of an output, or a key of one of its objects, which may be data as well.
+
+    Attributes:
+        path: the way to it; items of arrays are ``*``.
+        place: the same way with the items' indices, which tell records apart.
+        text: it, as text.
+    """
+
+    path: Path
+    place: Path
+    text: str
+
+
+def leaves(output: Any) -> Iterator[Leaf]:
+    """Every leaf of JSON-like output: models, dataclasses, mappings, sequences; what is none of them has no leaves.
+
+    Stops after 100,000: what is left out is unknown.
+    """
+    pending: list[tuple[Any, Path, Path]] = [(output, (), ())]
+    count = 0
+    while pending and count < MAX_LEAVES:
+        value, path, place = pending.pop()
+        text = _scalar(value)
+        if text is not None:
+            count += 1
+            yield Leaf(path, place, text)
+            continue
+        if isinstance(value, list | tuple | set | frozenset):
+            pending += [(item, (*path, _ITEM), (*place, str(index))) for index, item in enumerate(value)]
+            continue
+        members = _members(value)
+        if isinstance(value, Mapping):
+            count += len(members)
+            yield from (Leaf(path, place, key) for key in members)
+        pending += [(member, (*path, key), (*place, key)) for key, member in members.items()]
+
+
+def _scalar(value: Any) -> str | None:
+    if type(value) is str:
+        return value
+    if isinstance(value, Enum):
+        value = value.value
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
+        return plain(value)
+    return value.isoformat() if isinstance(value, date) else None
+
+
+def _members(value: Any) -> dict[str, Any]:
+    if isinstance(value, Mapping):
+        return {str(key): member for key, member in value.items()}
+    if isinstance(value, BaseModel):
+        return {name: getattr(value, name) for name in type(value).model_fields}
+    if is_dataclass(value) and not isinstance(value, type):
+        return {f.name: getattr(value, f.name) for f in fields(value)}
+    return {}
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """What the policy says of the leaves at one path."""
+
+    trusted: bool = False
+    secret: bool = False
+    people: bool = False
+    author: bool = False
+    id: bool = False
+    key: bool = False
+
+
+class Labels:
+    """The pointers of one tool's settings, ready to be asked about paths.
+
+    Args: as in `ToolSettings`. A pointer covers everything below it; ``""`` is the whole output; items of arrays are
+        written ``*``.
+
+    Raises:
+        InvalidPolicy: a pointer is none.
+    """
+
+    def __init__(
+        self,
+        *,
+        untrusted_output: bool = True,
+        trusted: tuple[str, ...] = (),
+        secret: tuple[str, ...] = (),
+        people: tuple[str, ...] = (),
+        author: str | None = None,
+        record_id: str | None = None,
+        named_by: tuple[str, ...] = (),
+        makes: bool = False,
+        members: bool = False,
+    ) -> None:
+        self.untrusted_output, self.makes, self.members = untrusted_output, makes, members
+        self.has_author = author is not None
+        # A name without a slash is an argument of the call: the file that is read, the page that is fetched.
+        self.key_arguments = tuple(name for name in named_by if not name.startswith("/"))
+        self._trusted = pointers(trusted, "trusted")
+        self._secret = pointers(secret, "secret")
+        self._people = pointers(people, "people")
+        self._author = pointers((author,) if author is not None else (), "author")
+        self._id = pointers((record_id,) if record_id is not None else (), "record_id")
+        self._key = pointers(tuple(name for name in named_by if name.startswith("/")), "named_by")
+        # A record is the innermost item that the fields which speak of it are in.
+        self._depth = max((_depth(pattern) for pattern in (*self._key, *self._author, *self._id)), default=0)
+        self._known: dict[Path, Marks] = {}
+
+    def record(self, leaf: Leaf) -> Path:
+        """Which record of its output a leaf belongs to."""
+        return leaf.place[: self._depth]
+
+    def marks(self, path: Path) -> Marks:
+        """What is said of the leaves at `path`."""
+        found = self._known.get(path)
+        if found is None:
+            if len(self._known) >= _MAX_KNOWN_PATHS:  # keys of an output are no bounded set
+                self._known.clear()
+            found = self._known[path] = Marks(
+                trusted=not self.untrusted_output or _covers(self._trusted, path),
+                secret=_covers(self._secret, path),
+                people=_covers(self._people, path),
+                author=_covers(self._author, path),
+                id=_covers(self._id, path),
+                key=_covers(self._key, path),
+            )
+        return found
+
+
+def pointers(texts: tuple[str, ...], where: str) -> tuple[tuple[str | None, ...], ...]:
+    """JSON Pointers as tokens, None for ``*``. Raises InvalidPolicy."""
+    found = []
+    for text in texts:
+        if not isinstance(text, str) or (text and not text.startswith("/")):
+            raise InvalidPolicy("must be JSON Pointers into the output, such as '/items/*/id', or ''", where=where)
+        found.append(Param.parse(text).tokens if text else ())
+    return tuple(found)
+
+
+def _depth(pattern: tuple[str | None, ...]) -> int:
+    return max((index + 1 for index, token in enumerate(pattern) if token is None), default=0)
+
+
+def _covers(patterns: tuple[tuple[str | None, ...], ...], path: Path) -> bool:
+    return any(
+        len(pattern) <= len(path)
+        and all(token is None or token == step for token, step in zip(pattern, path, strict=False))
+        for pattern in patterns
+    )

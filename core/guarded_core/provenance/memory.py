@@ -1,0 +1,421 @@
+"""A session's memory of what was said and of what tools returned, as an index: no text is ever read again."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Any
+
+from guarded_core.provenance.labels import MAX_LEAVES, Labels, Leaf, leaves
+from guarded_core.provenance.lookalike import Lookalikes
+from guarded_core.provenance.origin import UNKNOWN, Origin, Trace
+from guarded_core.provenance.phrases import PhraseIndex
+from guarded_core.provenance.runs import WordRuns
+from guarded_core.provenance.spoken import Spoken
+from guarded_core.provenance.values import (
+    Kind,
+    Token,
+    canonical,
+    codes,
+    detect,
+    identifiers,
+    is_downgrade,
+    links,
+    normalised,
+    plain,
+    proper_names,
+    words,
+)
+
+MAX_WORDS = 1_000_000
+MAX_TOKENS = 200_000
+MAX_RECORDS = 20_000
+MAX_SIGHTINGS = 32
+MAX_NAMES = 8
+MAX_PROPOSED = 10_000
+MAX_SECRETS = 20_000
+MAX_UNREAD = 8_192
+MAX_UNREAD_OUTPUTS = 64
+_MIN_SECRET = 4
+_MAX_TYPED = 256
+_SECRET_WORD = re.compile(r"\w+")
+_RANK = {origin: rank for rank, origin in enumerate(Origin)}
+
+
+@dataclass(slots=True)
+class _Named:
+    """All that was read under one name, whatever record it stood in."""
+
+    only: dict[Kind, str | None] = field(default_factory=dict)  # None where there are several of a kind
+    records: set[int] = field(default_factory=set)
+
+    def hold(self, kind: Kind, form: str) -> None:
+        if self.only.setdefault(kind, form) != form:
+            self.only[kind] = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A part of an output: the call, the names of the record, and what the policy says of it."""
+
+    call_id: str
+    tool: str
+    names: tuple[str, ...]
+    origin: Origin
+    is_text: bool = False
+    is_id: bool = False
+    is_person: bool = False
+    is_secure: bool = False
+
+
+class Provenance:
+    """Where the values of a session came from; shared by all that was delegated from it.
+
+    Safe to use from several threads. Memory and time are bounded: what does not fit is unknown, and nothing counts as
+    the only one of its kind any more.
+
+    Args:
+        principal: the user's own name or address, as authenticated.
+        is_complete: False where the session began elsewhere: what was read there is unknown.
+    """
+
+    def __init__(self, principal: str = "", *, is_complete: bool = True) -> None:
+        self._lock = threading.Lock()
+        self._spoken = Spoken()
+        self._tokens: dict[Token, list[_Source]] = {}
+        self._codes: dict[str, list[_Source]] = {}
+        self._count = 0
+        self._named: dict[str, _Named] = {}
+        self._trusted = PhraseIndex[_Source](MAX_WORDS)
+        self._seen = PhraseIndex[_Source](MAX_WORDS)
+        self._secrets = WordRuns[_Source](MAX_SECRETS)
+        self._proposed: set[Token] = set()
+        self._echoes = WordRuns[None](MAX_PROPOSED)
+        self._near = Lookalikes()
+        self._unread: list[_Reading] = []
+        self._unread_characters = 0
+        self._is_complete = is_complete
+        self._self: set[str] = set()
+        self.known_as(principal)
+
+    # What comes in
+
+    def said(self, text: str) -> None:
+        """Take in what the user said: a request, or a later turn. Never a model's words."""
+        with self._lock:
+            self._say(text)
+
+    def known_as(self, *names: str) -> None:
+        """Take in names, addresses and accounts that the user goes by: as good as said, and what he wrote is his own."""
+        with self._lock:
+            for name in filter(None, names):
+                self._say(name)
+                if (form := canonical(detect(name), name)) is not None:
+                    self._self.add(form)
+
+    def approved(self, arguments: Mapping[str, Any]) -> None:
+        """Take in a payload that a person approved: its values are the user's for the rest of the task."""
+        with self._lock:
+            self._spoken.approve(arguments)
+
+    def observe(
+        self, tool: str, output: Any, labels: Labels, *, arguments: Mapping[str, Any] | None = None, call_id: str = ""
+    ) -> None:
+        """Take in what a tool returned.
+
+        Args:
+            tool: its name.
+            output: JSON, models, dataclasses; anything else has no values that are known afterwards.
+            labels: what the policy says of its parts.
+            arguments: what it was called with: what an output echoes of them gains nothing by it.
+            call_id: the guard's id of the call.
+        """
+        reading = _Reading(tool, call_id, labels, arguments or {}, list(leaves(output)))
+        with self._lock:
+            self._unread.append(reading)
+            self._unread_characters += sum(len(leaf.text) for leaf in reading.leaves)
+            if self._unread_characters > MAX_UNREAD or len(self._unread) > MAX_UNREAD_OUTPUTS:
+                self._read()
+
+    def missed(self) -> None:
+        """Take note that something was returned unseen: nothing counts as the only one of its kind any more."""
+        self._is_complete = False
+
+    def _read(self) -> None:
+        """Index what came in: at once where it is much, else when somebody asks. Most small outputs are never asked of."""
+        unread, self._unread, self._unread_characters = self._unread, [], 0
+        try:
+            for reading in unread:
+                self._propose(reading.arguments)
+                self._take_in(reading)
+        except Exception:
+            self._is_complete = False
+            raise
+
+    def _say(self, text: str) -> None:
+        for _, form in self._spoken.say(text):
+            self._near.know(form)
+
+    def _propose(self, arguments: Mapping[str, Any]) -> None:
+        for leaf in leaves(arguments):
+            mentioned = [(kind, raw) for kind, _, raw in identifiers(normalised(leaf.text))]
+            for kind, value in [(detect(leaf.text), leaf.text), *mentioned]:
+                if _RANK[self._trace(kind, value)[0].origin] <= _RANK[Origin.NAMED]:
+                    continue
+                form = canonical(kind, value)
+                if form is None:
+                    continue
+                if len(self._proposed) >= MAX_PROPOSED:
+                    self._is_complete = False
+                    return
+                self._proposed.add((kind, form))
+                self._proposed.add((Kind.ID, value))
+                if kind is Kind.PHRASE:
+                    self._echoes.add(form.split(" "), None)
+
+    def _take_in(self, reading: _Reading) -> None:
+        if len(reading.leaves) >= MAX_LEAVES:
+            self._is_complete = False
+        for record in reading.records():
+            own = reading.is_own(record, self._self)
+            names = reading.names(record)
+            groups = [group for name in names if (group := self._group(name)) is not None]
+            for group in groups:
+                if len(group.records) < 2:
+                    group.records.add(reading.digest(record))
+            for leaf in record:
+                self._take_in_leaf(reading, leaf, names, groups, own)
+
+    def _group(self, name: str) -> _Named | None:
+        group = self._named.get(name)
+        if group is None and len(self._named) < MAX_RECORDS:
+            group = self._named[name] = _Named()
+        return group
+
+    def _take_in_leaf(
+        self, reading: _Reading, leaf: Leaf, names: tuple[str, ...], groups: list[_Named], own: bool | None
+    ) -> None:
+        marks, labels = reading.labels.marks(leaf.path), reading.labels
+        origin = Origin.MEMBER if labels.members else Origin.UNTRUSTED
+        if marks.id and labels.makes and self._may_trust:
+            origin = Origin.MADE
+        elif marks.trusted and self._may_trust:
+            origin = Origin.TRUSTED
+        elif marks.people and own is True:
+            origin = Origin.OWN  # the user wrote to them
+        is_person, is_text = marks.people and own is not False, not (marks.people or marks.author)
+
+        source = _Source(
+            reading.call_id, reading.tool, names, origin, is_text=is_text, is_id=marks.id, is_person=is_person
+        )
+        text = normalised(leaf.text)
+        if marks.secret:
+            self._keep_secret(text, source)
+        if len(leaf.text) <= _MAX_TYPED:
+            self._see_whole(leaf.text, source, groups if marks.id else [])
+        for kind, form, raw in identifiers(text):
+            is_secure = raw[:8].lower() == "https://"
+            self._see(kind, form, replace(source, is_secure=True) if is_secure else source)
+            if is_text:
+                for group in groups:
+                    group.hold(kind, form)
+        for code in codes(text):
+            self._keep(self._codes, code, source)
+        row = words(text)
+        if origin is Origin.TRUSTED:
+            for part in self._echoes.cut(row):
+                self._trusted.add(part, source)
+        else:
+            self._seen.add(row, source)
+
+    @property
+    def _may_trust(self) -> bool:
+        return not self._echoes.is_full and len(self._proposed) < MAX_PROPOSED
+
+    def _see_whole(self, value: str, source: _Source, groups: list[_Named]) -> None:
+        kind = detect(value)
+        if kind in (Kind.NUMBER, Kind.DATE) and (form := canonical(kind, value)) is not None:
+            self._see(kind, form, source)
+        if source.is_id or source.origin in (Origin.TRUSTED, Origin.MADE):
+            if (form := canonical(Kind.ID, value)) is not None:
+                self._see(Kind.ID, form, source)
+                for group in groups:
+                    group.hold(Kind.ID, form)
+        if source.is_person and (form := canonical(Kind.PHRASE, value)) is not None:
+            self._see(Kind.PHRASE, form, source)
+
+    def _see(self, kind: Kind, form: str, source: _Source) -> None:
+        if (kind, form) in self._proposed:
+            # The call itself brought it here; the output proves nothing of it.
+            source = _Source(source.call_id, source.tool, (), Origin.UNTRUSTED)
+        elif source.origin is Origin.TRUSTED and kind in (Kind.EMAIL, Kind.URL):
+            self._near.know(form)
+        self._keep(self._tokens, (kind, form), source)
+
+    def _keep(self, index: dict[Any, list[_Source]], key: Any, source: _Source) -> None:
+        sources = index.get(key)
+        if sources is None:
+            if self._count >= MAX_TOKENS:
+                self._is_complete = False
+                return
+            self._count += 1
+            sources = index[key] = []
+        if len(sources) < MAX_SIGHTINGS and source not in sources:
+            sources.append(source)
+
+    def _keep_secret(self, text: str, source: _Source) -> None:
+        row = _SECRET_WORD.findall(text.casefold())
+        if sum(map(len, row)) >= _MIN_SECRET:
+            self._secrets.add(row, source)
+
+    # What is asked
+
+    def trace(self, value: Any, kind: str = "auto") -> tuple[Trace, ...]:
+        """Where `value` was seen, best first.
+
+        Args:
+            value: a scalar; anything else is unknown.
+            kind: a `Kind`, or "auto" for what the value looks like.
+        """
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            return UNKNOWN
+        text = value if isinstance(value, str) else plain(value)
+        with self._lock:
+            self._read()
+            return self._trace(detect(text) if kind == "auto" else Kind(kind), text)
+
+    def identifiers(self, text: str) -> Iterator[tuple[Trace, ...]]:
+        """The traces of each link, address and account in free text; a malformed link is unknown."""
+        text = normalised(text)
+        found = [(kind, raw) for kind, _, raw in identifiers(text, bare=True)]
+        with self._lock:
+            self._read()
+            traces = [self._trace(kind, raw) for kind, raw in found]
+        if links(text) > sum(kind is Kind.URL for kind, _ in found):
+            traces.append(UNKNOWN)
+        yield from traces
+
+    def leaks(self, text: str) -> Trace | None:
+        """A secret in `text`, or an identifier of a source that the user did not name; None where there is neither."""
+        text = normalised(text)
+        with self._lock:
+            self._read()
+            row = _SECRET_WORD.findall(text.casefold())
+            for start, end, source in self._secrets.find(row):
+                if not self._spoken.mentions(" ".join(row[start:end])):
+                    return _traced(Origin.UNTRUSTED, source)
+            for code in codes(text):
+                if self._spoken.code(code):
+                    continue
+                sources = self._codes.get(code)
+                if sources is None:
+                    if not self._is_complete:
+                        return UNKNOWN[0]
+                elif not any(self._may_leave(source) for source in sources):
+                    return _traced(Origin.UNTRUSTED, sources[0])
+            return UNKNOWN[0] if self._secrets.is_full else None
+
+    def names(self, text: str) -> Iterator[tuple[Trace, ...]]:
+        """The traces of each proper name in free text."""
+        found = list(proper_names(normalised(text)))
+        with self._lock:
+            self._read()
+            traces = [self._trace(Kind.PHRASE, name) for name in found]
+        yield from traces
+
+    def _may_leave(self, source: _Source) -> bool:
+        return source.origin in (Origin.TRUSTED, Origin.MADE, Origin.OWN) or any(map(self._spoken.names, source.names))
+
+    def _is_linked(self, name: str) -> bool:
+        """Whether a member named the record, by its address."""
+        return any(source.origin is Origin.MEMBER for source in self._tokens.get((Kind.URL, name), ()))
+
+    def _trace(self, kind: Kind, value: str) -> tuple[Trace, ...]:
+        form = canonical(kind, value)
+        if form is None:
+            return UNKNOWN
+        found: dict[Trace, None] = {}
+        if self._spoken.holds(kind, form, value):
+            found[Trace(origin=Origin.USER)] = None
+        for source in self._tokens.get((kind, form), ()):
+            if not (kind is Kind.URL and source.is_secure and is_downgrade(value)):
+                found.update((_traced(origin, source), None) for origin in self._origins(source, kind, form))
+        if kind is Kind.PHRASE:
+            for index in (self._trusted, self._seen):
+                for source in islice(index.find(form.split(" ")), MAX_SIGHTINGS):
+                    found.update((_traced(origin, source), None) for origin in self._origins(source, kind, form))
+        traces = sorted(found, key=lambda trace: _RANK[trace.origin])
+        if not traces:
+            return UNKNOWN
+        if _RANK[traces[0].origin] > _RANK[Origin.MADE] and self._near.resembles(form):
+            return (Trace(origin=Origin.LOOKALIKE, call_id=traces[0].call_id, tool=traces[0].tool),)
+        return tuple(traces)
+
+    def _origins(self, source: _Source, kind: Kind, form: str) -> Iterator[Origin]:
+        """What a sighting is worth by what is known now."""
+        # A link with a query may carry out what it was made for.
+        carries = source.origin is Origin.MEMBER and kind is Kind.URL and "?" in form
+        yield Origin.UNTRUSTED if carries else source.origin
+        if not self._is_complete:
+            return
+        for name in source.names:
+            if self._spoken.names(name):
+                group = self._named.get(name)
+                if group is not None and source.is_person and len(group.records) == 1:
+                    yield Origin.OWN
+                if group is not None and (source.is_id or source.is_text) and group.only.get(kind) == form:
+                    yield Origin.NAMED
+                yield Origin.MENTIONED
+            elif self._is_linked(name):
+                yield Origin.MENTIONED
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """One output, taken apart."""
+
+    tool: str
+    call_id: str
+    labels: Labels
+    arguments: Mapping[str, Any]
+    leaves: list[Leaf]
+
+    def records(self) -> list[list[Leaf]]:
+        """Its leaves by the record that they belong to."""
+        found: dict[tuple[str, ...], list[Leaf]] = {}
+        for leaf in self.leaves:
+            found.setdefault(self.labels.record(leaf), []).append(leaf)
+        return list(found.values())
+
+    def names(self, record: list[Leaf]) -> tuple[str, ...]:
+        """What a user would call it: the values of its naming fields, and of the arguments that it was read by."""
+        keys = [leaf.text for leaf in record if self.labels.marks(leaf.path).key]
+        keys += [value for name in self.labels.key_arguments if isinstance(value := self.arguments.get(name), str)]
+        return tuple(islice(dict.fromkeys(filter(None, map(_name_of, keys))), MAX_NAMES))
+
+    def is_own(self, record: list[Leaf], user: set[str]) -> bool | None:
+        """Whether the user wrote it; None where the policy names no author."""
+        if not self.labels.has_author:
+            return None
+        authors = [leaf.text for leaf in record if self.labels.marks(leaf.path).author]
+        return bool(authors) and all(canonical(detect(author), author) in user for author in authors)
+
+    def digest(self, record: list[Leaf]) -> int:
+        """Tells records of one name apart."""
+        ids = [leaf.text for leaf in record if self.labels.marks(leaf.path).id]
+        return hash(tuple(ids or [(leaf.path, leaf.text) for leaf in record]))
+
+
+def _name_of(key: str) -> str | None:
+    """The name that a key gives a record, in the form in which the user's own words are compared with it."""
+    kind = detect(key)
+    if kind is Kind.PHRASE:
+        return " ".join(words(normalised(key))) or None
+    return canonical(kind, key)
+
+
+def _traced(origin: Origin, source: _Source) -> Trace:
+    return Trace(origin=origin, call_id=source.call_id, tool=source.tool)

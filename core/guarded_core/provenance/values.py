@@ -1,0 +1,245 @@
+"""Kinds of values, their canonical forms, and how they are found in text.
+
+Two values are the same where their canonical forms are equal; nothing is ever compared by substring. Text is
+normalised where it is a source. A value that a model gave is not: what is not in normal form already is nobody's,
+since the tool would receive it as it stands.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from decimal import Decimal, InvalidOperation
+from enum import StrEnum
+from urllib.parse import urlsplit
+
+
+class Kind(StrEnum):
+    """What a value is compared as."""
+
+    EMAIL = "email"
+    URL = "url"
+    ACCOUNT = "account"  # IBAN-like: two letters, two digits, and more of both
+    NUMBER = "number"
+    DATE = "date"
+    ID = "id"  # exact, printable ASCII
+    EXACT = "exact"  # exact: passwords
+    PHRASE = "phrase"  # whole words, case-folded
+
+
+Token = tuple[Kind, str]
+
+MAX_IDENTIFIER = 2048
+_MIN_PHRASE, _MAX_PHRASE = 2, 512
+_EMAIL = re.compile(
+    r"(?<![\w.+\-@])[A-Za-z0-9_.+\-]{1,64}@[A-Za-z0-9\-]{1,63}(?:\.[A-Za-z0-9\-]{1,63}){1,8}(?![\w@])", re.ASCII
+)
+_URL = re.compile(r"(?:https?://|(?<![\w@./-])www\.)[^\s'\"<>)\]`]{1,2048}", re.IGNORECASE)
+# A domain with a path is a link for whoever reads it, with or without a scheme.
+_BARE_URL = re.compile(
+    r"(?<![\w@./:-])(?!www\.)[\w-]{1,63}(?:\.[\w-]{1,63}){0,6}\.[a-z]{2,24}/[^\s'\"<>)\]`]*", re.IGNORECASE
+)
+_ACCOUNT = re.compile(
+    r"(?<![A-Za-z0-9])[A-Z]{2}\d{2}(?:[A-Z0-9]{6,30}|(?: [A-Z0-9]{4}){2,7}(?: [A-Z0-9]{1,3})?)(?![A-Za-z0-9])", re.ASCII
+)
+_USER_ACCOUNT = re.compile(
+    _ACCOUNT.pattern.replace("[A-Z0-9]{6,30}", "[A-Za-z0-9]{6,30}").replace("[A-Z]{2}", "[A-Za-z]{2}", 1), re.ASCII
+)
+_CODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{4,}", re.ASCII)
+_NUMBER = re.compile(
+    r"(?<![\w.,:/-])-?\d{1,3}(?:,\d{3})+(?:\.\d+)?(?![\w:/-]|[.,]\d)|(?<![\w.,:/-])-?\d+(?:\.\d+)?(?![\w:/-]|[.,]\d)",
+    re.ASCII,
+)
+_DATE = re.compile(r"(?<![\w-])\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2})?)?(?![\w-])", re.ASCII)
+_DIGIT, _DIGITS = re.compile(r"\d", re.ASCII), re.compile(r"[A-Za-z]{2}\d{2}", re.ASCII)
+_WORD = re.compile(r"\w+(?:['\u2019&.@/+-]\w+)*")
+_PLAIN_NUMBER = re.compile(r"-?\d+(?:\.\d+)?", re.ASCII)
+# Invisible: zero-width, soft hyphen, bidirectional controls.
+_FORMAT = dict.fromkeys([0xAD, 0x200B, 0x200C, 0x200D, 0x2060, 0xFEFF, *range(0x202A, 0x202F), *range(0x2066, 0x206A)])
+
+
+def normalised(text: str) -> str:
+    """Free text of a source: NFKC, without invisible characters."""
+    return text if text.isascii() else unicodedata.normalize("NFKC", text).translate(_FORMAT)
+
+
+def words(text: str) -> list[str]:
+    """The case-folded words of normalised text; an address or a number with its inner dots is one word."""
+    return _WORD.findall(text.casefold())
+
+
+def canonical(kind: Kind, value: str) -> str | None:
+    """The form in which equal values of `kind` are equal; None for what is none, or is not in normal form."""
+    if not value or len(value) > MAX_IDENTIFIER:
+        return None
+    if kind is Kind.EXACT:
+        return value
+    if kind is Kind.PHRASE:
+        return phrase(value)
+    # Identifiers are printable ASCII; a look-alike from another script is no match.
+    if not value.isascii() or not value.isprintable() or value != value.strip():
+        return None
+    match kind:
+        case Kind.EMAIL:
+            return value.lower() if _EMAIL.fullmatch(value) else None
+        case Kind.URL:
+            return url(value)
+        case Kind.ACCOUNT:
+            joined = value.replace(" ", "").upper()
+            return joined if re.fullmatch(r"[A-Z]{2}\d{2}[A-Z0-9]{6,32}", joined, re.ASCII) else None
+        case Kind.NUMBER:
+            return number(value) if _PLAIN_NUMBER.fullmatch(value) else None
+        case Kind.DATE:
+            return value.replace(" ", "T") if _DATE.fullmatch(value) and _is_date(value) else None
+        case _:
+            return value
+
+
+def phrase(value: str) -> str | None:
+    """The words of a value that is in normal form, joined by blanks."""
+    if len(value) > _MAX_PHRASE or normalised(value) != value:
+        return None
+    found = " ".join(words(value))
+    return found if len(found) >= _MIN_PHRASE else None
+
+
+def plain(value: int | float | Decimal) -> str:
+    """A number as text, without an exponent; one that is not finite as it is."""
+    if isinstance(value, int):
+        return str(value)
+    exact = Decimal(repr(value)) if isinstance(value, float) else value
+    return format(exact, "f") if exact.is_finite() and abs(exact.adjusted()) < 64 else str(value)
+
+
+def number(text: str) -> str | None:
+    """A decimal number without superfluous digits, so that 10, 10.0 and 1,0 thousand mean what they say."""
+    try:
+        value = Decimal(text.replace(",", ""))
+    except InvalidOperation:
+        return None
+    return format(value.normalize() + 0, "f") if value.is_finite() and abs(value.adjusted()) < 64 else None
+
+
+def url(value: str) -> str | None:
+    """Host in lower case, path and query exact; no user, no punycode, no default port; http is marked as such."""
+    if "\\" in value or " " in value:
+        return None
+    has_scheme = "://" in value
+    try:
+        parts = urlsplit(value if has_scheme else f"https://{value}")
+        host, port = (parts.hostname or "").rstrip("."), parts.port
+    except ValueError:
+        return None
+    if parts.scheme not in ("http", "https") or "@" in parts.netloc or "%" in host or "xn--" in host:
+        return None
+    if not host or parts.fragment:
+        return None
+    at = f":{port}" if port not in (None, 80, 443) else ""
+    query = f"?{parts.query}" if parts.query else ""
+    return host + at + parts.path.rstrip("/") + query
+
+
+def is_downgrade(value: str) -> bool:
+    """Whether a URL asks for plain http; good only where the source says so too."""
+    return value[:7].lower() == "http://"
+
+
+def detect(value: str) -> Kind:
+    """What a value looks like. Each kind has to match on its own terms, so a disguise gains nothing."""
+    if "@" in value and canonical(Kind.EMAIL, value) is not None:
+        return Kind.EMAIL
+    if value[:4].lower() in ("http", "www.") and canonical(Kind.URL, value) is not None:
+        return Kind.URL
+    if _PLAIN_NUMBER.fullmatch(value):
+        return Kind.NUMBER
+    if value[:4].isdigit() and canonical(Kind.DATE, value) is not None:
+        return Kind.DATE
+    if value[2:3].isdigit() and canonical(Kind.ACCOUNT, value) is not None:
+        return Kind.ACCOUNT
+    return Kind.PHRASE
+
+
+def identifiers(text: str, *, by_user: bool = False, bare: bool = False) -> Iterator[tuple[Kind, str, str]]:
+    """Addresses, links and accounts in normalised text: kind, canonical form, and as they stand.
+
+    Args:
+        text: searched in one pass per kind.
+        by_user: a person's own typing: accounts in lower case, and a full stop that sticks to the next sentence.
+        bare: take domains with a path for links, too.
+    """
+    if by_user:
+        text = re.sub(r"(?<=[a-z]{2})\.(?=[A-Z])", ". ", text)
+    if "@" in text:
+        yield from _found(Kind.EMAIL, _EMAIL, text)
+    if "www." in text.lower() or "://" in text:
+        yield from _found(Kind.URL, _URL, text)
+    if bare and "/" in text:
+        yield from _found(Kind.URL, _BARE_URL, text)
+    if _DIGITS.search(text):
+        yield from _found(Kind.ACCOUNT, _USER_ACCOUNT if by_user else _ACCOUNT, text)
+
+
+def _found(kind: Kind, pattern: re.Pattern[str], text: str) -> Iterator[tuple[Kind, str, str]]:
+    for found in pattern.findall(text):
+        value = found.strip().rstrip(".,;:!?")
+        if (form := canonical(kind, value)) is not None:
+            yield kind, form, value
+
+
+def links(text: str) -> int:
+    """How many links a reader would see in `text`, well formed or not."""
+    return len(_URL.findall(text)) + len(_BARE_URL.findall(text))
+
+
+def quantities(text: str) -> Iterator[Token]:
+    """Numbers and dates in a person's own text."""
+    for found in _NUMBER.findall(text):
+        if (form := number(found)) is not None:
+            yield Kind.NUMBER, form
+    for found in _DATE.findall(text):
+        if (form := canonical(Kind.DATE, found)) is not None:
+            yield Kind.DATE, form
+
+
+def codes(text: str) -> Iterator[str]:
+    """Identifier-like tokens: five characters or more with a digit among them; dates are none."""
+    for found in _CODE.findall(text) if _DIGIT.search(text) else ():
+        if any(map(str.isdigit, found)) and not _DATE.fullmatch(found):
+            yield found.casefold()
+
+
+_QUOTED = re.compile(
+    r"(?<!\w)'([^'\n]{2,200}?)'(?!\w)|\"([^\"\n]{2,200})\"|\u201c([^\u201d\n]{2,200})\u201d|`([^`\n]{2,200})`"
+)
+_FILE = re.compile(r"(?<![\w.@/-])[\w-]+(?:\.[\w-]+)+(?![\w@/-])")
+
+
+def named(text: str) -> Iterator[str]:
+    """What a person's own text names: what stands in quotes, and file names. A common word names nothing."""
+    for groups in _QUOTED.findall(text):
+        yield " ".join(words("".join(groups)))
+    for found in _FILE.findall(text):
+        yield found.casefold().rstrip(".")
+
+
+def _is_date(value: str) -> bool:
+    year, month, day = int(value[:4]), int(value[5:7]), int(value[8:10])
+    return year > 0 and 1 <= month <= 12 and 1 <= day <= 31
+
+
+_CAPITALS = re.compile(
+    r"[^\W\d_a-z][\w'\u2019&-]*(?:[ ](?:(?:of|the|de|la|le|du|and|&)[ ])?[^\W\d_a-z][\w'\u2019&-]*)*"
+)
+_SENTENCE_START = re.compile(r"(?:^|[.!?:;\n]\s*|['\"(]\s*)$")
+
+
+def proper_names(text: str) -> Iterator[str]:
+    """Runs of capitalised words; a single one that begins a sentence may be a common word, and is left out."""
+    for found in _CAPITALS.finditer(text):
+        starts = _SENTENCE_START.search(text[max(0, found.start() - 8) : found.start()]) is not None
+        name = found.group()
+        if not starts:
+            yield name
+        elif " " in name:
+            yield name

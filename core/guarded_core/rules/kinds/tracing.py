@@ -1,0 +1,119 @@
+"""Rules about where a value came from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, get_args
+
+from guarded_core.errors import InvalidPolicy
+from guarded_core.provenance.origin import UNKNOWN, Origin, Origins, Trace
+from guarded_core.rules.case import Case, Effect, Finding
+from guarded_core.rules.kinds.base import ParamRule, check_number, check_tool, keep
+from guarded_core.rules.params import ABSENT, is_number
+from guarded_core.rules.patterns import names_tool
+
+ValueKind = Literal["auto", "email", "url", "account", "number", "date", "id", "exact", "phrase", "text", "names"]
+
+_FREE_TEXT = ("text", "names")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequireOrigin(ParamRule):
+    """Denies a call, or asks a person, unless the values of its parameter came from accepted origins.
+
+    Origins, best first: user, trusted, made, own, named, member, mentioned, lookalike, untrusted, unknown. Each scalar inside the
+    parameter counts by itself; what is absent or empty, and a truth value, says nothing.
+
+    Attributes:
+        accept: origins that pass.
+        ask: origins that a person is asked about; any other is refused, unless `otherwise` says "ask".
+        otherwise: what becomes of the origins that neither `accept` nor `ask` names: "deny" or "ask".
+        value: what values are compared as; "text" looks at the links, addresses and accounts in free text and at what it carries out, "names" at the proper names in it, "auto" at what each value looks like.
+        returned_by: names or globs of the tools whose outputs count; every tool's by default. Ids of mails and of files may be alike.
+        up_to: numbers from 0 to this one pass, wherever they came from.
+    """
+
+    kind: ClassVar[str] = "require_origin"
+    # Judging it needs a session's memory; a tool's standing approval can be waived where it holds.
+    traces: ClassVar[bool] = True
+
+    accept: tuple[Origin, ...] = (Origin.USER, Origin.TRUSTED)
+    ask: tuple[Origin, ...] = ()
+    otherwise: Effect = "deny"
+    value: ValueKind = "auto"
+    returned_by: tuple[str, ...] = ()
+    up_to: int | float | None = None
+
+    def __post_init__(self) -> None:
+        ParamRule.__post_init__(self)
+        for name in ("accept", "ask"):
+            keep(self, name, _origins(getattr(self, name), name))
+        if self.value not in get_args(ValueKind):
+            raise InvalidPolicy(f"must be one of {', '.join(get_args(ValueKind))}", where="value")
+        keep(self, "returned_by", tuple(self.returned_by))
+        for tool in self.returned_by:
+            check_tool(tool, "returned_by")
+        if self.otherwise not in ("deny", "ask"):
+            raise InvalidPolicy('must be "deny" or "ask"', where="otherwise")
+        if self.up_to is not None:
+            check_number(self.up_to, "up_to", at_least=0)
+
+    def check(self, case: Case) -> Finding | None:
+        """An objection to the first value that must not pass, or else the wish to be asked about another."""
+        asked = None
+        for traces in self._traces(case):
+            best = next((trace for trace in traces if trace.origin in self.accept), None)
+            if best is not None:
+                continue
+            if any(trace.origin in self.ask for trace in traces) or self.otherwise == "ask":
+                asked = asked or traces[0]
+            else:
+                return self._finding(traces[0], "deny")
+        return None if asked is None else self._finding(asked, "ask")
+
+    def _finding(self, trace: Trace, effect: Effect) -> Finding:
+        return Finding(f"parameter {self.param!r} has a value of origin {trace}", effect)
+
+    def _traces(self, case: Case) -> Iterator[tuple[Trace, ...]]:
+        for value in _scalars(self.values(case)):
+            if self.value in _FREE_TEXT:
+                yield from self._in_text(value, case.origins)
+            elif self.up_to is None or not is_number(value) or not 0 <= value <= self.up_to:
+                traces = case.origins.trace(value, self.value)
+                yield tuple(trace for trace in traces if self._counts(trace)) or UNKNOWN
+
+    def _counts(self, trace: Trace) -> bool:
+        return not self.returned_by or not trace.tool or any(names_tool(tool, trace.tool) for tool in self.returned_by)
+
+    def _in_text(self, value: Any, origins: Origins) -> Iterator[tuple[Trace, ...]]:
+        if not isinstance(value, str):
+            yield UNKNOWN
+        elif self.value == "names":
+            yield from origins.names(value)
+        else:
+            yield from origins.identifiers(value)
+            leak = origins.leaks(value)
+            if leak is not None:
+                yield (leak,)
+
+
+def _origins(given: object, where: str) -> tuple[str, ...]:
+    if not isinstance(given, list | tuple):
+        raise InvalidPolicy("must be a list of origins", where=where)
+    try:
+        return tuple(Origin(name).value for name in given)  # plain text, for the policy's hash
+    except ValueError:
+        raise InvalidPolicy(f"must name origins: {', '.join(Origin)}", where=where) from None
+
+
+def _scalars(values: Iterable[Any]) -> Iterator[Any]:
+    pending = list(values)
+    while pending:
+        value = pending.pop(0)
+        if isinstance(value, dict):
+            pending += [*value, *value.values()]
+        elif isinstance(value, list):
+            pending += value
+        elif value is not ABSENT and value is not None and not isinstance(value, bool) and value != "":
+            yield value
