@@ -1,0 +1,1 @@
+"""AgentDojo's tools behind the guard, replayed without a model."""
