@@ -55,9 +55,9 @@ def coverage_report(agent_or_tools: Any) -> CoverageReport:
     """Look for tools in an agent, a graph, a ToolNode, a middleware or a list of tools, and in what they hold.
 
     It follows attributes, containers, the variables that functions close over and the globals that they name, also
-    inside guarded tools (an agent used as a tool has tools of its own). It finds what is there now, not what comes while
-    the agent runs; GuardMiddleware refuses those. A provider's own tools, given as dicts in a list, count as unguarded:
-    they run elsewhere.
+    inside guarded tools (an agent used as a tool has tools of its own). It finds what is there now; what comes while
+    the agent runs is for GuardMiddleware. A provider's own tools, dicts in a list, count as unguarded: they run
+    elsewhere.
     """
     given = agent_or_tools
     provided = [str(tool.get("name") or tool.get("type")) for tool in _listed(given) if isinstance(tool, Mapping)]

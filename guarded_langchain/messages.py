@@ -60,7 +60,13 @@ def denial(tool: BaseTool, error: ToolExecutionError | ToolCallDenied, tool_call
 def _content(handler: Any, exception: Exception, text: str) -> Any:
     if isinstance(handler, str):
         return handler
-    return handler(exception) if callable(handler) else text
+    if not callable(handler):
+        return text
+    try:
+        return handler(exception)
+    except Exception:
+        # Handlers are written for what the tool raises, and raise on (as MCP tools' do) what they do not know.
+        return text
 
 
 def _as_validation_error(error: ToolExecutionError) -> ValidationError:

@@ -16,7 +16,7 @@ from pydantic.v1 import SecretBytes as SecretBytesV1
 from pydantic.v1 import SecretStr as SecretStrV1
 from pydantic.v1.fields import ModelField
 
-from guarded_core.arguments import check_model, dump
+from guarded_core.arguments import check_model, dump, written
 from guarded_core.errors import InvalidTool
 from guarded_core.schema import complete
 
@@ -43,9 +43,13 @@ class ArgumentModel(ABC):
     _static: Mapping[str, str]
 
     def complete(self, arguments: Mapping[str, Any], injected: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
-        """Parse once: the part of the model as JSON that parses to itself, and what it parses to. Raises ValueError."""
+        """The part of the model as JSON that parses to itself, and what it parses to. Raises ValueError."""
         own = {name: value for name, value in injected.items() if name in self._hidden}
-        effective = self._dump(self.parse({**arguments, **own}))
+        given = written(arguments)  # before a validator sees them, and may change them in place
+        parsed = self.parse({**arguments, **own})
+        effective = self._dump(parsed)
+        if given is not None and written(effective) == given:
+            return effective, parsed  # it is the parse of what it dumps
         parsed = self.parse({**effective, **own})
         if self._dump(parsed) != effective:
             # Otherwise a person approves one value, and another one runs.
@@ -54,7 +58,7 @@ class ArgumentModel(ABC):
 
     @cached_property
     def _left_out(self) -> frozenset[str]:
-        """The fields whose default JSON cannot say (a function, None for an int): the parser fills them in by itself."""
+        """The fields whose default JSON cannot say (a function, None for an int): the parser fills them in itself."""
         filled = complete(self.schema, {})
         return frozenset(name for name, given in self._static.items() if given not in filled)
 

@@ -112,9 +112,7 @@ class Subclass(BaseTool):
     args_schema: type[BaseModel] = Ordered
     api_key: str = "of the application"
 
-    def _run(
-        self, a: int, when: date, tags: list[str], run_manager: CallbackManagerForToolRun | None = None
-    ) -> str:
+    def _run(self, a: int, when: date, tags: list[str], run_manager: CallbackManagerForToolRun | None = None) -> str:
         return f"{a} {when.isoformat()} {tags} {run_manager is not None}"
 
 
@@ -321,7 +319,9 @@ def _retriever() -> BaseTool:
 
 def _agent() -> BaseTool:
     graph = StateGraph(MessagesState)
-    graph.add_node("reply", lambda state: {"messages": [AIMessage(f"seen {state['messages'][-1].content}", id="reply")]})
+    graph.add_node(
+        "reply", lambda state: {"messages": [AIMessage(f"seen {state['messages'][-1].content}", id="reply")]}
+    )
     graph.add_edge(START, "reply")
     agent = graph.compile()
 
@@ -423,6 +423,7 @@ def _node(tools: list[BaseTool], **settings: Any) -> Any:
 
 
 def call_of(tool: BaseTool, args: dict[str, Any]) -> dict[str, Any]:
+    """A ToolCall."""
     return {"name": tool.name, "args": dict(args), "id": "call-1", "type": "tool_call"}
 
 

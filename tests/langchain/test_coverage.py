@@ -18,10 +18,12 @@ from guarded_langchain.testing import ScriptedChatModel
 
 @pytest.fixture
 def guard() -> Guard:
+    """A guard that knows three tools."""
     return Guard(ToolExecutionPolicy(dict.fromkeys(("one", "two", "asking"), "read_only")))
 
 
 def plain(name: str) -> BaseTool:
+    """A tool without a guard."""
     return StructuredTool.from_function(func=lambda a: a, name=name, description="d", args_schema=SCHEMA)
 
 
@@ -29,10 +31,12 @@ SCHEMA: dict[str, Any] = {"type": "object", "properties": {"a": {"type": "intege
 
 
 def agent_of(tools: list[Any], *middleware: Any) -> Any:
+    """An agent over them."""
     return create_agent(ScriptedChatModel([]), tools=tools, middleware=middleware)
 
 
 def told(held: Any) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    """What the report says: unguarded, guarded, by middleware."""
     report = coverage_report(held)
     return report.unguarded, report.guarded, report.by_middleware
 

@@ -13,7 +13,7 @@ from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.tools import BaseTool, ToolException, tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
-from pydantic import ValidationError, field_validator, BaseModel
+from pydantic import BaseModel, ValidationError, field_validator
 
 from guarded_core import Guard, ToolExecutionPolicy
 from guarded_core.rules.kinds import DenyToolParam
@@ -25,6 +25,8 @@ SECRET = "canary-7f3a"
 
 
 def refund_tool(**settings: Any) -> BaseTool:
+    """A tool with these fields set."""
+
     @tool
     def refund(order: int, note: str = "") -> str:
         """Refund an order."""
@@ -36,15 +38,22 @@ def refund_tool(**settings: Any) -> BaseTool:
 
 
 def call(**args: Any) -> dict[str, Any]:
+    """A ToolCall of it."""
     return {"name": "refund", "args": args, "id": "call-1", "type": "tool_call"}
 
 
 def guard_with(risk: str = "mutating", **settings: Any) -> Guard:
+    """A guard over it."""
     return Guard(ToolExecutionPolicy({"refund": risk}, **settings.pop("policy", {})), **settings)
 
 
 CASES: dict[str, tuple[Callable[[], Guard], dict[str, Any], str, str]] = {
-    "unauthorised": (lambda: guard_with(), {"order": 1}, "unauthorized", "This tool is not available. Use one of the tools you were given."),
+    "unauthorised": (
+        lambda: guard_with(),
+        {"order": 1},
+        "unauthorized",
+        "This tool is not available. Use one of the tools you were given.",
+    ),
     "asked": (
         lambda: guard_with("financial"),
         {"order": 1},
@@ -61,7 +70,8 @@ CASES: dict[str, tuple[Callable[[], Guard], dict[str, Any], str, str]] = {
         lambda: guard_with(),
         {"order": SECRET},
         "invalid_payload",
-        "The arguments do not fit the tool's schema: at /order: wrong type, expected integer. Correct them and try again.",
+        "The arguments do not fit the tool's schema: at /order: wrong type, expected integer. "
+        "Correct them and try again.",
     ),
     "denied by a rule": (
         lambda: guard_with(policy={"rules": [DenyToolParam(tool="refund", param="note", equals=SECRET)]}),
@@ -132,10 +142,20 @@ def test_a_denial_keeps_to_the_response_format() -> None:
 
 HANDLERS = [
     ("handle_tool_error", "sorry", {"order": 1}, "sorry"),
-    ("handle_tool_error", lambda error: f"{type(error).__name__} {error.error.code}", {"order": 1}, "ToolCallDenied unauthorized"),
+    (
+        "handle_tool_error",
+        lambda error: f"{type(error).__name__} {error.error.code}",
+        {"order": 1},
+        "ToolCallDenied unauthorized",
+    ),
     ("handle_tool_error", True, {"order": 1}, CASES["unauthorised"][3]),
     ("handle_validation_error", "wrong", {"order": "x"}, "wrong"),
-    ("handle_validation_error", lambda error: f"{error.error_count()} {error.errors()[0]['type']}", {"order": "x"}, "1 invalid_payload"),
+    (
+        "handle_validation_error",
+        lambda error: f"{error.error_count()} {error.errors()[0]['type']}",
+        {"order": "x"},
+        "1 invalid_payload",
+    ),
 ]
 
 
@@ -153,6 +173,18 @@ def test_the_tools_own_handlers_have_the_last_word(
         assert answer.artifact["code"] in {"unauthorized", "invalid_payload"}
         assert answer.status == "error"
     assert (answer.content if with_id else answer) == text
+
+
+def test_a_handler_that_raises_is_not_the_agents_end() -> None:
+    """It was written for the tool's own errors: what it does not know is told as a denial."""
+
+    def handler(error: Exception) -> str:
+        raise error
+
+    guard = guard_with()
+    guarded = guard_tool(refund_tool(handle_tool_error=handler), guard)
+    with guard.session("user-17", tools=["refund"]):
+        assert guarded.invoke(call(order="x")).content == CASES["invalid"][3]
 
 
 def test_a_handler_of_validation_errors_sees_no_input() -> None:
@@ -233,11 +265,16 @@ def test_a_message_that_reports_a_failure_is_on_record_as_one(outcomes: Any) -> 
 def test_an_agent_goes_on_after_a_denial() -> None:
     """The model reads the denial and answers; nothing aborts the agent."""
     guard = guard_with()
-    model = ScriptedChatModel([says(tool_call("refund", {"order": "7"})), says(tool_call("refund", {"order": 7})), "done"])
+    model = ScriptedChatModel(
+        [says(tool_call("refund", {"order": "7"})), says(tool_call("refund", {"order": 7})), "done"]
+    )
     agent = create_agent(model, tools=[guard_tool(refund_tool(), guard)])
     with guard.session("user-17", tools=["refund"]):
         said = agent.invoke({"messages": [("user", "refund order 7")]})["messages"]
-    assert [message.content for message in said[2::2]] == [CASES["invalid"][3].replace("/order", "/order"), "refunded 7"]
+    assert [message.content for message in said[2::2]] == [
+        CASES["invalid"][3].replace("/order", "/order"),
+        "refunded 7",
+    ]
     assert said[-1].content == "done"
 
 
@@ -252,7 +289,10 @@ class Raising(AgentMiddleware[Any, Any, Any]):
         return handler(request.override(tool_call={**request.tool_call, "args": args}))
 
 
-NOTE = 'Note: your call was changed before it ran; do not repeat it. What ran is refund with these arguments: {"order":14,"note":""}'
+NOTE = (
+    "Note: your call was changed before it ran; do not repeat it. "
+    'What ran is refund with these arguments: {"order":14,"note":""}'
+)
 
 
 @pytest.mark.parametrize("wrapped", [True, False], ids=["wrapped", "middleware alone"])
@@ -278,7 +318,9 @@ def test_the_message_says_what_ran_after_a_change(wrapped: bool, result: Any, ex
     tools = [guard_tool(refund, guard)] if wrapped else [refund]
     middleware = [Raising(), *([] if wrapped else [GuardMiddleware(guard)])]
     with guard.session("user-17", tools=["refund"]):
-        said = create_agent(model, tools=tools, middleware=middleware).invoke({"messages": [("user", "go")]})["messages"]
+        said = create_agent(model, tools=tools, middleware=middleware).invoke({"messages": [("user", "go")]})[
+            "messages"
+        ]
     assert said[2].content == expected
 
 

@@ -45,6 +45,7 @@ def with_user(calls: Calls, default: bool = True) -> BaseTool:
 
 
 def call(**args: Any) -> dict[str, Any]:
+    """A ToolCall."""
     return {"name": "sample", "args": args, "id": "call-1", "type": "tool_call"}
 
 
@@ -103,6 +104,7 @@ class State(MessagesState):
 
 
 def node(tools: list[BaseTool]) -> Any:
+    """A graph that only runs tools."""
     graph = StateGraph(State)
     graph.add_node("tools", ToolNode(tools))
     graph.add_edge(START, "tools")
@@ -216,6 +218,7 @@ def test_a_models_own_argument_may_be_called_runtime(guard: Guard) -> None:
 
 def test_a_forged_config_is_stripped(guard: Guard, outcomes: Any) -> None:
     """A config in a model's arguments is not the run's config, by name or through the method itself."""
+
     @tool
     def sample(a: int, config: RunnableConfig = None) -> str:  # type: ignore[assignment]
         """Read the config."""

@@ -21,7 +21,13 @@ from guarded_core.rules.kinds import AllowToolParam, DenyTool, LimitToolParam
 from guarded_langchain import GuardMiddleware, guard_tools
 from guarded_langchain.testing import ScriptedChatModel, says, tool_call
 
-POLICY = {"search": "read_only", "refund": "mutating", "drop": "destructive", "dynamic": "read_only", "web": "read_only"}
+POLICY = {
+    "search": "read_only",
+    "refund": "mutating",
+    "drop": "destructive",
+    "dynamic": "read_only",
+    "web": "read_only",
+}
 UNAVAILABLE = "This tool is not available. Use one of the tools you were given."
 
 
@@ -108,7 +114,11 @@ def test_calls_are_judged_once(play: Play, tools_of: Any, outcomes: Any) -> None
 def test_the_model_is_shown_what_it_may_use(play: Play, tools_of: Any) -> None:
     """Allowlist ∩ principal's tools − blanket denials; of a provider's own tools, what the policy lists."""
     guard = Guard(ToolExecutionPolicy(POLICY, rules=[DenyTool(tool="drop")]))
-    provided = [{"type": "web"}, {"type": "image"}, {"type": "function", "function": {"name": "unlisted", "parameters": {}}}]
+    provided = [
+        {"type": "web"},
+        {"type": "image"},
+        {"type": "function", "function": {"name": "unlisted", "parameters": {}}},
+    ]
     model = ScriptedChatModel(["done"])
     agent = create_agent(
         model, tools=[*tools_of(guard, [search, refund, drop]), *provided], middleware=[GuardMiddleware(guard)]
@@ -306,7 +316,9 @@ def test_outside_a_session_nothing_runs(play: Play, outcomes: Any) -> None:
 def test_another_guards_tool_is_a_mistake() -> None:
     """Its calls would be judged by another policy than the middleware's."""
     guard, other = Guard(ToolExecutionPolicy(POLICY)), Guard(ToolExecutionPolicy(POLICY))
-    agent = create_agent(ScriptedChatModel(["done"]), tools=guard_tools([search], other), middleware=[GuardMiddleware(guard)])
+    agent = create_agent(
+        ScriptedChatModel(["done"]), tools=guard_tools([search], other), middleware=[GuardMiddleware(guard)]
+    )
     with pytest.raises(GuardConfigurationError, match="another guard"):
         _sync(agent)
 

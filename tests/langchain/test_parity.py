@@ -111,10 +111,15 @@ def test_callbacks_see_the_same(kind: Any, pair: Pair, way: Any) -> None:
     for either in pair:
         handler = Recording()
         handlers.append(handler)
-        config: RunnableConfig = {"callbacks": [handler], "configurable": {"k": "v"}, "tags": ["t"], "metadata": {"m": 1}}
+        config: RunnableConfig = {
+            "callbacks": [handler],
+            "configurable": {"k": "v"},
+            "tags": ["t"],
+            "metadata": {"m": 1},
+        }
         try:
             way(either, kind.args, config)
-        except Exception:  # noqa: BLE001 - what it raises is compared elsewhere
+        except Exception:
             handler.events.append("raised")
     if kind.traces_itself:
         assert [event[0] for event in handlers[1].events] == ["start", "start", "end", "end"]
@@ -186,7 +191,9 @@ CALLS = [{"name": "sample", "args": {"a": n}, "type": "tool_call"} for n in (1, 
 
 
 @pytest.mark.parametrize("use", RUNNABLE.values(), ids=RUNNABLE)
-def test_as_a_runnable_it_is_the_same(use: Callable[[BaseTool], Any], adders: Pair, guard: Guard, outcomes: Any) -> None:
+def test_as_a_runnable_it_is_the_same(
+    use: Callable[[BaseTool], Any], adders: Pair, guard: Guard, outcomes: Any
+) -> None:
     """Whatever a Runnable can do, a guarded tool does, through the guard."""
     bare, guarded = adders
     assert use(guarded) == use(bare)
@@ -209,10 +216,16 @@ class Broken(Exception):
 
 
 @pytest.mark.parametrize(
-    "raised", [Broken("by the tool"), ToolException("by the tool"), ValueError("by the tool")], ids=lambda e: type(e).__name__
+    "raised",
+    [Broken("by the tool"), ToolException("by the tool"), ValueError("by the tool")],
+    ids=lambda e: type(e).__name__,
 )
-@pytest.mark.parametrize("handler", [False, True, "sorry", lambda error: f"handled {error}"], ids=["no", "yes", "text", "call"])
-def test_what_a_tool_raises_is_raised(raised: Exception, handler: Any, guard: Guard, way: Any, same: Same, outcomes: Any) -> None:
+@pytest.mark.parametrize(
+    "handler", [False, True, "sorry", lambda error: f"handled {error}"], ids=["no", "yes", "text", "call"]
+)
+def test_what_a_tool_raises_is_raised(
+    raised: Exception, handler: Any, guard: Guard, way: Any, same: Same, outcomes: Any
+) -> None:
     """Its own exception, and its own `handle_tool_error`, work as without the guard; the trail has its type only."""
 
     @tool

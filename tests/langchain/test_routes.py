@@ -22,6 +22,8 @@ Calls = list[int]
 
 
 def plain(calls: Calls, name: str = "sample") -> BaseTool:
+    """A tool that counts its calls."""
+
     def both(a: int) -> str:
         calls.append(a)
         return f"ran {a}"
@@ -60,8 +62,8 @@ ROUTES: dict[str, Callable[[Any], Any]] = {
     "ainvoke": lambda t: asyncio.run(t.ainvoke({"a": 1})),
     "call by another name": lambda t: t.invoke({**CALL, "name": "allowed"}),
     "batch": lambda t: t.batch([{"a": 1}])[0],
-    "stream": lambda t: list(t.stream({"a": 1}))[0],
-    "transform": lambda t: list(t.transform(iter([{"a": 1}])))[0],
+    "stream": lambda t: next(iter(t.stream({"a": 1}))),
+    "transform": lambda t: next(iter(t.transform(iter([{"a": 1}])))),
     "with_retry": lambda t: t.with_retry(stop_after_attempt=1).invoke({"a": 1}),
     "with_config": lambda t: t.with_config(run_name="x").invoke(CALL),
     "bind": lambda t: t.bind().invoke(CALL),
@@ -75,7 +77,9 @@ ROUTES: dict[str, Callable[[Any], Any]] = {
     "a renamed copy": lambda t: t.model_copy(update={"name": "allowed"}).invoke({"a": 1}),
     "func of a copy": lambda t: t.model_copy().func(a=1),
     "StructuredTool._run": lambda t: StructuredTool._run(t, a=1, config={}),
-    "a new tool from func": lambda t: StructuredTool.from_function(t.func, name="allowed", description="d").invoke({"a": 1}),
+    "a new tool from func": lambda t: StructuredTool.from_function(t.func, name="allowed", description="d").invoke(
+        {"a": 1}
+    ),
     "ToolNode": lambda t: ToolNode([t]).tools_by_name["sample"].invoke(CALL),
     "handlers set later": lambda t: _with_handlers(t).invoke(CALL),
 }
@@ -115,7 +119,7 @@ def test_entries_have_no_way_to_what_they_stand_for(guard: Guard) -> None:
     for entry in (guarded.func, guarded.coroutine):
         assert not hasattr(entry, "__wrapped__")
         assert entry.__name__ in {"both", "aboth"}
-        assert list(entry.__annotations__)[0] == "a"
+        assert next(iter(entry.__annotations__)) == "a"
 
 
 def test_configurable_fields_are_refused(guard: Guard) -> None:
@@ -174,7 +178,11 @@ def test_a_tool_that_changes_after_it_was_wrapped_is_denied(change: str, guard: 
     calls: Calls = []
     schema: dict[str, Any] = {"type": "object", "properties": {"a": {"type": "integer"}}}
     inner: Any = StructuredTool(
-        name="sample", description="d", args_schema=schema, func=calls.append, coroutine=plain([]).coroutine  # type: ignore[attr-defined]
+        name="sample",
+        description="d",
+        args_schema=schema,
+        func=calls.append,
+        coroutine=plain([]).coroutine,  # type: ignore[attr-defined]
     )
     guarded = guard_tool(inner, guard)
 

@@ -1,0 +1,376 @@
+"""`InterruptApprover`: a graph pauses, a person decides in the store, and each call finds its own decision."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from langchain.agents import create_agent
+from langchain_core.tools import tool
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import Command
+
+from guarded_core import (
+    Guard,
+    GuardConfigurationError,
+    HumanApprovalRequired,
+    InvalidApproval,
+    ToolExecutionPolicy,
+    ToolSettings,
+)
+from guarded_core.testing import ScriptedApprover
+from guarded_langchain import InterruptApprover, guard_tools
+from tests.langchain.graphs import KINDS, Runs, graph, model, plan
+
+PAY = plan([("pay", {"amount": 5}, "call-1")])
+THREE = plan([("pay", {"amount": 1}, "a"), ("look", {"what": "x"}, "b"), ("pay", {"amount": 2}, "c")])
+
+
+class Desk:
+    """A guard with a financial and a mutating tool, and what they did."""
+
+    def __init__(self, approver: Any = None, **settings: Any) -> None:
+        self.did: list[Any] = []
+        policy = ToolExecutionPolicy(
+            {"pay": ToolSettings(risk="financial", **settings), "look": "mutating", "assign": "mutating"}
+        )
+        self.guard = Guard(policy, approver=approver or InterruptApprover())
+
+        @tool
+        def pay(amount: int) -> str:
+            """Pay."""
+            self.did.append(amount)
+            return f"paid {amount}"
+
+        @tool
+        def look(what: str) -> str:
+            """Look."""
+            self.did.append(what)
+            return f"saw {what}"
+
+        self.tools = guard_tools([pay, look], self.guard)
+
+    def session(self) -> Any:
+        return self.guard.session("user-17", tools=["pay", "look", "assign"])
+
+    def decide(self, interrupt: Any, approve: bool = True, reason: str = "") -> None:
+        request_id = interrupt.id
+        self.guard.approvals.decide(request_id, by="kim", approve=approve, reason=reason)
+
+    def outcomes(self) -> list[str]:
+        return [event.outcome.value for event in self.guard.audit.events]
+
+
+@pytest.fixture(params=["sync", "async"])
+def is_async(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param == "async")
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def path(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
+    return None if request.param == "memory" else tmp_path / "checkpoints.db"
+
+
+@pytest.mark.parametrize("agent", KINDS)
+@pytest.mark.parametrize("serial", [True, False])
+def test_parallel_calls_each_run_once_when_approved(agent: str, serial: bool, is_async: bool, path: Any) -> None:
+    """Two calls of three ask; each is approved on its own, each of the three runs once, one story each in the trail."""
+    desk = Desk(InterruptApprover(serial=serial))
+    runs = Runs(agent, desk.tools, is_async=is_async, path=path)
+    with desk.session():
+        result, questions = runs(THREE), []
+        while shown := result.get("__interrupt__"):
+            assert len(shown) == 1 or not serial
+            questions += [interrupt.value["action_requests"][0]["args"] for interrupt in shown]
+            for interrupt in shown:
+                desk.decide(interrupt)
+            result = runs(None)
+    assert sorted(question["amount"] for question in questions) == [1, 2]
+    assert sorted(map(str, desk.did)) == ["1", "2", "x"]
+    assert [message.content for message in result["messages"]][-4:] == ["paid 1", "saw x", "paid 2", "done"]
+    assert sorted(desk.outcomes()) == sorted(["asked"] * 2 + ["authorized"] * 3 + ["succeeded"] * 3)
+
+
+@pytest.mark.parametrize("agent", KINDS)
+def test_a_no_reaches_the_model(agent: str, is_async: bool) -> None:
+    """A rejected call does not run; the model reads the reason; however often it is entered, one Denied is written."""
+    desk = Desk()
+    runs = Runs(agent, desk.tools, is_async=is_async)
+    with desk.session():
+        (interrupt,) = runs(plan([("pay", {"amount": 1}, "a"), ("pay", {"amount": 2}, "b")]))["__interrupt__"]
+        desk.decide(interrupt, approve=False, reason="not this one")
+        (other,) = runs(None)["__interrupt__"]
+        runs(None)
+        desk.decide(other)
+        result = runs(None)
+    contents = [message.content for message in result["messages"]][-3:-1]
+    rejected = interrupt.value["action_requests"][0]["args"]["amount"]
+    assert desk.did == [3 - rejected]
+    assert "not this one" in contents[rejected - 1]
+    assert contents[2 - rejected] == f"paid {3 - rejected}"
+    assert sorted(desk.outcomes()) == ["asked", "asked", "authorized", "denied", "succeeded"]
+
+
+def test_the_question_in_the_shape_that_interfaces_know(is_async: bool) -> None:
+    """The interrupt is plain JSON: one action with the exact arguments, its review, and what it is bound to."""
+    desk = Desk()
+    with desk.session():
+        (interrupt,) = Runs("agent", desk.tools, is_async=is_async)(PAY)["__interrupt__"]
+    (request,) = desk.guard.approvals.pending()
+    value = json.loads(json.dumps(interrupt.value))
+    assert interrupt.id == value["request_id"] == request.id
+    (action,) = value["action_requests"]
+    assert (action["name"], action["args"]) == ("pay", {"amount": 5})
+    assert request.id in action["description"]
+    assert value["review_configs"] == [{"action_name": "pay", "allowed_decisions": ["approve", "reject"]}]
+    assert (value["tool_call_id"], value["digest"]) == ("call-1", request.digest)
+
+
+def test_agent_inbox() -> None:
+    """On request the interrupt has Agent Inbox's shape, a list of one."""
+    desk = Desk(InterruptApprover(format="agent_inbox"))
+    with desk.session():
+        (interrupt,) = Runs("agent", desk.tools, is_async=False)(PAY)["__interrupt__"]
+    ((shown),) = interrupt.value
+    assert shown["action_request"] == {"action": "pay", "args": {"amount": 5}}
+    assert shown["config"] == {"allow_accept": True, "allow_ignore": True, "allow_edit": False, "allow_respond": False}
+    assert shown["request_id"] == interrupt.id
+
+
+def test_an_unknown_format() -> None:
+    """A format that does not exist is refused by name."""
+    with pytest.raises(GuardConfigurationError, match="hitl, agent_inbox"):
+        InterruptApprover(format="slack")  # type: ignore[arg-type]
+
+
+RESUMES = [
+    None,
+    Command(resume=True),
+    Command(resume={"decisions": [{"type": "approve"}]}),
+    Command(resume=[{"type": "accept", "args": None}]),
+    Command(resume={"decisions": [{"type": "edit", "edited_action": {"name": "pay", "args": {"amount": 999}}}]}),
+    Command(resume={"0" * 32: {"decisions": [{"type": "approve"}]}}),
+]
+
+
+@pytest.mark.parametrize("resume", RESUMES)
+@pytest.mark.parametrize("agent", KINDS)
+def test_a_resume_value_has_no_authority(resume: Any, agent: str, is_async: bool) -> None:
+    """Whatever the graph is resumed with, an undecided call asks the same question again and does not run."""
+    desk = Desk()
+    runs = Runs(agent, desk.tools, is_async=is_async)
+    with desk.session():
+        (first,) = runs(PAY)["__interrupt__"]
+        (again,) = runs(resume)["__interrupt__"]
+        assert (again.id, again.value) == (first.id, first.value)
+        assert (desk.did, desk.outcomes()) == ([], ["asked"])
+        desk.decide(first)
+        runs(resume)
+        runs(None)
+    assert desk.did == [5]
+    assert desk.outcomes() == ["asked", "authorized", "succeeded"]
+
+
+def test_a_late_yes_is_asked_again(is_async: bool) -> None:
+    """An expired request cannot be approved; when the graph is woken the call asks anew, and runs once."""
+    desk = Desk(expires_seconds=1)
+    store = desk.guard.store
+    now = store.now_ns()
+    store._clock = lambda: now  # type: ignore[attr-defined]
+    runs = Runs("agent", desk.tools, is_async=is_async)
+    with desk.session():
+        (late,) = runs(PAY)["__interrupt__"]
+        now += 2_000_000_000
+        with pytest.raises(InvalidApproval, match="expired"):
+            desk.decide(late)
+        (fresh,) = runs(None)["__interrupt__"]
+        assert fresh.id != late.id
+        desk.decide(fresh)
+        now += 2_000_000_000  # approved in time, woken too late
+        (third,) = runs(None)["__interrupt__"]
+        desk.decide(third)
+        runs(None)
+    assert desk.did == [5]
+
+
+def test_a_fork_does_not_run_again(is_async: bool) -> None:
+    """Going back to the checkpoint before the call replays its result: the same call is never run a second time."""
+    desk = Desk()
+    runs = Runs("agent", desk.tools, is_async=is_async)
+    with desk.session():
+        (interrupt,) = runs(PAY)["__interrupt__"]
+        desk.decide(interrupt)
+        runs(None)
+        before = [state.config for state in runs.history() if state.next == ("tools",)]
+        for config in before:
+            result = runs(None, config)
+            assert result["messages"][-2].content == "paid 5"
+    assert before
+    assert desk.did == [5]
+
+
+def test_a_superseded_checkpoint_is_the_same_call(is_async: bool) -> None:
+    """Resuming the checkpoint that showed the question, long after it was answered, runs nothing again."""
+    desk = Desk()
+    runs = Runs("agent", desk.tools, is_async=is_async)
+    with desk.session():
+        (interrupt,) = runs(PAY)["__interrupt__"]
+        asking = runs.state().config
+        desk.decide(interrupt)
+        runs(None)
+        assert runs(Command(resume={interrupt.id: True}), asking)["messages"][-2].content == "paid 5"
+    assert desk.did == [5]
+
+
+def test_an_id_that_is_used_again(is_async: bool) -> None:
+    """With other arguments a repeated id is another call and asks; with the same ones it is the same call."""
+    desk = Desk()
+    runs = Runs("agent", desk.tools, is_async=is_async)
+    with desk.session():
+        for amount in (5, 6):
+            (interrupt,) = runs(plan([("pay", {"amount": amount}, "call-1")]))["__interrupt__"]
+            desk.decide(interrupt)
+            runs(None)
+        assert runs(PAY)["messages"][-2].content == "paid 5"
+    assert desk.did == [5, 6]
+
+
+def test_another_session_cannot_use_the_approval(is_async: bool) -> None:
+    """A graph that another principal wakes asks about its own call; the approval stays unused."""
+    desk = Desk()
+    runs = Runs("agent", desk.tools, is_async=is_async)
+    with desk.session():
+        (interrupt,) = runs(PAY)["__interrupt__"]
+        desk.decide(interrupt)
+    with desk.guard.session("user-18", tools=["pay"]):
+        (other,) = runs(None)["__interrupt__"]
+    assert other.id != interrupt.id
+    assert desk.did == []
+
+
+def test_two_people() -> None:
+    """A tool that takes two approvals asks the same question until both have said yes."""
+    desk = Desk(approvals=2)
+    runs = Runs("agent", desk.tools, is_async=False)
+    with desk.session():
+        (interrupt,) = runs(PAY)["__interrupt__"]
+        desk.decide(interrupt)
+        (again,) = runs(None)["__interrupt__"]
+        assert again.id == interrupt.id
+        assert desk.did == []
+        desk.guard.approvals.decide(interrupt.id, by="lee", approve=True)
+        runs(None)
+    assert desk.did == [5]
+    assert desk.guard.audit.events[-1].approved_by == ("kim", "lee")
+
+
+class TestNowhereToPause:
+    def test_outside_a_graph(self, is_async: bool) -> None:
+        """Outside a graph the call is refused, and says that a person has to approve it."""
+        desk = Desk()
+        call = {"type": "tool_call", "name": "pay", "args": {"amount": 5}, "id": "call-1"}
+        with desk.session():
+            pay = desk.tools[0]
+            message = asyncio.run(pay.ainvoke(call)) if is_async else pay.invoke(call)
+        assert message.status == "error"
+        assert message.artifact["code"] == HumanApprovalRequired.code
+
+    @pytest.mark.parametrize("saver", [None, InMemorySaver()])
+    def test_without_a_checkpointer_or_a_call_id(self, saver: Any, is_async: bool) -> None:
+        """A graph that keeps nothing cannot wait: the next approver is asked."""
+        desk = Desk([InterruptApprover(), ScriptedApprover([True], by="kim")])
+        built = graph("agent", desk.tools, None)
+        config = {"configurable": {"thread_id": "thread-1"}} if saver is None else {}
+        with desk.session():
+            result = asyncio.run(built.ainvoke(PAY, config)) if is_async else built.invoke(PAY, config)
+        assert result["messages"][-2].content == "paid 5"
+        assert desk.did == [5]
+
+    def test_a_nested_graph_that_keeps_nothing(self, is_async: bool) -> None:
+        """An inner agent with checkpointer=False is not found again: after the second question its call is refused."""
+        desk = Desk()
+        inner = create_agent(model(), desk.tools, checkpointer=False)
+
+        @tool("assign")
+        def assign(task: str) -> str:
+            """Assign."""
+            return str(inner.invoke(PAY)["messages"][-2].content)
+
+        @tool("assign")
+        async def aassign(task: str) -> str:
+            """Assign."""
+            return str((await inner.ainvoke(PAY))["messages"][-2].content)
+
+        runs = Runs("agent", [aassign if is_async else assign], is_async=is_async)
+        with desk.session():
+            result, questions = runs(plan([("assign", {"task": "x"}, "outer")])), 0
+            while shown := result.get("__interrupt__"):
+                questions += 1
+                desk.decide(shown[0])
+                result = runs(None)
+        assert questions == 2
+        assert "approv" in result["messages"][-2].content
+        assert desk.did == []
+
+
+class TestSubagents:
+    """An agent that is another agent's tool, both behind the guard."""
+
+    def runs(self, desk: Desk, agent: str, is_async: bool, path: Any = None) -> Runs:
+        inner = graph("agent", desk.tools, None)
+
+        @tool("assign")
+        def assign(amount: int) -> str:
+            """Assign."""
+            desk.did.append(f"assigned {amount}")
+            return str(inner.invoke(self.task(amount))["messages"][-2].content)
+
+        @tool("assign")
+        async def aassign(amount: int) -> str:
+            """Assign."""
+            desk.did.append(f"assigned {amount}")
+            return str((await inner.ainvoke(self.task(amount)))["messages"][-2].content)
+
+        tools = guard_tools([aassign if is_async else assign], desk.guard)
+        return Runs(agent, tools, is_async=is_async, path=path)
+
+    @staticmethod
+    def task(amount: int) -> dict[str, Any]:
+        return plan([("pay", {"amount": amount}, f"pay-{amount}")])
+
+    @pytest.mark.parametrize("agent", KINDS)
+    def test_two_of_them_in_parallel(self, agent: str, is_async: bool, path: Any) -> None:
+        """Each inner call is asked about, runs once, and its own agent gets its result; the outer calls go on once."""
+        desk = Desk()
+        runs = self.runs(desk, agent, is_async, path)
+        with desk.session():
+            result = runs(plan([("assign", {"amount": 1}, "first"), ("assign", {"amount": 2}, "second")]))
+            while shown := result.get("__interrupt__"):
+                desk.decide(shown[0])
+                result = runs(None)
+        assert [message.content for message in result["messages"]][-3:] == ["paid 1", "paid 2", "done"]
+        assert sorted(did for did in desk.did if isinstance(did, int)) == [1, 2]
+        events = [event for event in desk.guard.audit.events if event.tool == "assign"]
+        assert sorted(event.outcome.value for event in events if event.outcome.value != "resumed") == sorted(
+            ["authorized", "succeeded"] * 2 + ["suspended"] * sum(event.outcome.value == "resumed" for event in events)
+        )
+
+
+def test_an_approved_call_is_not_left_behind() -> None:
+    """Of calls that an async ToolNode gathers, one that asks waits until the one that runs has ended."""
+    desk = Desk()
+
+    @tool("look")
+    async def look(what: str) -> str:
+        """Look, slowly."""
+        await asyncio.sleep(0.05)
+        desk.did.append(what)
+        return f"saw {what}"
+
+    tools = [desk.tools[0], *guard_tools([look], desk.guard)]
+    with desk.session():
+        Runs("tool_node", tools, is_async=True)(THREE)
+    assert desk.did == ["x"]
+    assert sorted(desk.outcomes()) == ["asked", "asked", "authorized", "succeeded"]
