@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+import orjson
 from llama_index.core.tools import BaseTool, FunctionTool
 from pydantic import BaseModel
 from workflows import Context
@@ -29,7 +30,9 @@ class Parameters:
         implicit: those of `defaults` that are no JSON themselves: the function fills in its own.
         partials: what the application has set, as it is.
         json_partials: those of `partials` that are JSON.
-        model: validates once more what LlamaIndex only describes: a custom validator's word counts.
+        model: validates once more what LlamaIndex only describes: a custom validator's word counts. None where it
+            could not be asked: it knows the original schema in a conversion, or wants a value that is no JSON.
+        unknown_to_model: those of `json_partials` that are no field of `model`.
         is_function: the tool is a FunctionTool, which takes every argument by keyword.
         makes_its_outputs: see compat.py.
         added: values of ``pydantic.Field`` defaults, which a FunctionTool shows as part of its input.
@@ -43,6 +46,7 @@ class Parameters:
     partials: Mapping[str, Any] = field(default_factory=dict)
     json_partials: Mapping[str, Any] = field(default_factory=dict)
     model: type[BaseModel] | None = None
+    unknown_to_model: frozenset[str] = frozenset()
     is_function: bool = False
     makes_its_outputs: bool = False
     added: Mapping[str, Any] = field(default_factory=dict)
@@ -56,6 +60,8 @@ class Parameters:
         partials = dict(tool.partial_params) if isinstance(tool, FunctionTool) else {}
         own = without(declared, {*partials, *([context] if context else ())})
         defaults = _defaults(tool, own)
+        json_partials = {name: value for name, value in partials.items() if _is_json(value)}
+        known, opaque = declared.get("properties", {}).keys(), partials.keys() - json_partials.keys()
         return cls(
             schema=own,
             names=tuple(own.get("properties", {})),
@@ -63,8 +69,9 @@ class Parameters:
             defaults={name: value for name, (value, _) in defaults.items()},
             implicit=frozenset(name for name, (_, is_json) in defaults.items() if not is_json),
             partials=partials,
-            json_partials={name: value for name, value in partials.items() if _is_json(value)},
-            model=tool.metadata.fn_schema if schema is None else None,
+            json_partials=json_partials,
+            model=tool.metadata.fn_schema if schema is None and not known & opaque else None,
+            unknown_to_model=frozenset(partials) - known,
             is_function=is_function,
             makes_its_outputs=makes_its_outputs(tool),
             added=field_defaults(tool) if isinstance(tool, FunctionTool) else {},
@@ -114,23 +121,29 @@ class Bound:
     def complete(self, raw: dict[str, Any]) -> dict[str, Any] | None:
         """The effective arguments: defaults, what the application set, and what the model gave; None where that is all.
 
-        Raises ValidationError where the tool's own model refuses them.
+        Raises ValueError where the tool's own model refuses them, or a model overrides what the application set.
         """
         parameters = self.parameters
+        if not parameters.partials.keys().isdisjoint(raw):
+            # A schema may declare it where `without` does not look, below allOf or in patternProperties.
+            raise ValueError("an argument that the application sets")
         effective = {**parameters.defaults, **parameters.json_partials, **raw}
         if parameters.model is not None:
-            parameters.model.model_validate({**effective, **parameters.partials})
+            known = effective
+            if parameters.unknown_to_model:
+                known = {name: value for name, value in effective.items() if name not in parameters.unknown_to_model}
+            # As JSON, which is what a model gives: a strict model takes its dates and enums only from there.
+            parameters.model.model_validate_json(orjson.dumps(known))
         return None if len(effective) == len(raw) else effective
 
     def shape(self, effective: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The positional and keyword arguments that run the tool with `effective`."""
         parameters = self.parameters
         kwargs = effective
-        if parameters.implicit:
-            kwargs = {k: v for k, v in effective.items() if k not in parameters.implicit or k in self.arguments}
-        if parameters.partials:
-            # The very objects that were there when the tool was guarded, whatever the inner tool holds by now.
-            kwargs = {**kwargs, **parameters.partials}
+        if parameters.implicit or parameters.partials:
+            # Those the inner tool fills in itself, without showing them to whoever traces its calls.
+            left_out = parameters.partials.keys() | (parameters.implicit - self.arguments.keys())
+            kwargs = {name: value for name, value in effective.items() if name not in left_out}
         if self.context is not None:
             kwargs = {**kwargs, str(parameters.context): self.context}
         if not self._args or parameters.is_function:

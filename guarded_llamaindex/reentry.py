@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from contextvars import ContextVar
 
 from workflows import Context
+from workflows.context.state_store import DictState
 from workflows.events import HumanResponseEvent
 
 from guarded_core.approval import new_id
@@ -84,11 +85,9 @@ async def _key(step: compat.Step) -> CallKey | None:
 
 async def _nonce(context: Context) -> str | None:
     """What tells this workflow's context from all others, kept in it; None where its state takes no such key."""
-    try:
-        nonce = await context.store.get(_NONCE, default=None)
-        if nonce is None:
-            async with context.store.edit_state() as state:
-                nonce = state.setdefault(_NONCE, new_id())
-    except (AttributeError, KeyError, TypeError, ValueError):
-        return None
+    nonce = await context.store.get(_NONCE, default=None)
+    if nonce is None:
+        async with context.store.edit_state() as state:
+            if isinstance(state, DictState):
+                nonce = state[_NONCE] = state.get(_NONCE) or new_id()
     return nonce if isinstance(nonce, str) else None

@@ -15,7 +15,7 @@ from guarded_core.context import ToolExecutionContext
 from guarded_core.guard import Guard
 from guarded_core.view import is_visible
 from guarded_llamaindex.audit import refuse_unknown
-from guarded_llamaindex.compat import current_event
+from guarded_llamaindex.compat import current_event, current_workflow_context
 from guarded_llamaindex.outputs import denied
 from guarded_llamaindex.tool import GuardedTool, guard_tool, guard_tools
 
@@ -73,7 +73,7 @@ class GuardedRetriever(ObjectRetriever[BaseTool]):
         event = current_event()
         if isinstance(event, ToolCall) and event.tool_name == str_or_query_bundle:
             return self._called(event.tool_name)
-        context, why = self._guard.resolve(self._context)
+        context, why = self._guard.resolve(self._context, runtime=current_workflow_context())
         if why is not None:
             return []
         policy, rules = self._guard.policy, self._guard.rules

@@ -315,7 +315,9 @@ def _methods(tool: BaseTool) -> tuple[Callable[..., Any], Callable[..., Awaitabl
 
 def _identity(tool: BaseTool) -> tuple[Any, ...]:
     metadata = tool.metadata
-    return metadata.name, metadata.description, metadata.fn_schema
+    partials = tool.partial_params if isinstance(tool, FunctionTool) else {}
+    # By identity: what the application sets may be anything, and may change inside, such as a connection.
+    return metadata.name, metadata.description, metadata.fn_schema, {n: id(value) for n, value in partials.items()}
 
 
 def _function(entry: Entry, inner: BaseTool, parameters: Parameters) -> Callable[..., Any]:

@@ -69,7 +69,13 @@ class WorkflowApprover(Attached):
         )
 
     async def answer(
-        self, handler: Any, event: ApprovalRequested | ApprovalRequest | str, *, by: str, approve: bool, reason: str = ""
+        self,
+        handler: Any,
+        event: ApprovalRequested | ApprovalRequest | str,
+        *,
+        by: str,
+        approve: bool,
+        reason: str = "",
     ) -> ApprovalRequest:
         """Decide a request, and wake the workflow that waits for it; the first decision stands, and is returned.
 

@@ -1,8 +1,8 @@
 """Strict arguments: what LlamaIndex would let through is refused, and what is judged is what runs."""
 
 from collections.abc import Callable
-from datetime import datetime
-from typing import Any
+from datetime import date, datetime
+from typing import Any, Literal
 
 import pytest
 from llama_index.core.agent.react.output_parser import ReActOutputParser
@@ -140,6 +140,26 @@ def test_custom_validator_counts(way: Any, guard_of: Any, ran: Ran) -> None:
     assert refused[2].content.startswith(REFUSED + "at /url: ")
 
 
+def test_strict_and_closed_models_are_asked_in_json(way: Any, guard_of: Any, ran: Ran) -> None:
+    """A strict model takes dates and enums from JSON, and a closed one is not asked about what the application sets."""
+
+    class Day(BaseModel, strict=True, extra="forbid"):
+        day: date
+        unit: Literal["h", "d"] = "d"
+
+    def plan(day: str, unit: str = "h", tenant: str = "") -> str:
+        ran.append((day, unit, tenant))
+        return "planned"
+
+    guard = guard_of("plan")
+    tool = guard_tool(FunctionTool.from_defaults(plan, fn_schema=Day, partial_params={"tenant": "acme"}), guard)
+    with guard.session("user-17", tools=["plan"]):
+        assert way(tool, day="2026-01-31", unit="d").content == "planned"
+        assert way(tool, day="2026-02-01").content == "planned"
+        assert way(tool, day="31.1.2026").is_error
+    assert ran == [("2026-01-31", "d", "acme"), ("2026-02-01", "h", "acme")]
+
+
 def test_default_is_judged_like_a_given_value(way: Any, ran: Ran) -> None:
     """Leaving an argument out is no way past a rule about it."""
 
@@ -190,14 +210,30 @@ def test_tool_that_changed_since_it_was_guarded_is_refused(way: Any, guard_of: A
     assert (ran, output.raw_output["code"]) == ([], "policy_denied")
 
 
-def test_partials_are_those_of_the_moment_it_was_guarded(way: Any, guard_of: Any, ran: Ran) -> None:
-    """A partial parameter that changes later changes nothing: the value that was judged runs."""
+@pytest.mark.parametrize("name", ["account", "limit"])
+def test_another_partial_parameter_is_another_tool(way: Any, guard_of: Any, ran: Ran, name: str) -> None:
+    """A partial parameter that is changed or added later is drift: rules have not seen it."""
     inner = transfer(ran)
     guard = guard_of("transfer")
     tool = guard_tool(inner, guard)
-    inner.partial_params["account"] = "a-666"
+    inner.partial_params[name] = "a-666"
     with guard.session("user-17", tools=["transfer"]):
-        way(tool, amount=1)
+        output = way(tool, amount=1)
+    assert (ran, output.raw_output["code"]) == ([], "policy_denied")
+
+
+def test_partial_is_not_the_models_wherever_the_schema_declares_it(way: Any, guard_of: Any, ran: Ran) -> None:
+    """Also below an allOf, where it cannot be cut from what a model is shown."""
+    schema = {
+        "type": "object",
+        "properties": {"amount": {}},
+        "allOf": [{"properties": {"account": {"type": "string"}}}],
+    }
+    guard = guard_of("transfer")
+    tool = guard_tool(transfer(ran), guard, schema=schema)
+    with guard.session("user-17", tools=["transfer"]):
+        assert way(tool, amount=1, account="a-666").raw_output["code"] == "invalid_payload"
+        assert way(tool, amount=1).content == "done"
     assert ran == [(1, "a-1", "s3")]
 
 

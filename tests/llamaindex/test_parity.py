@@ -366,6 +366,17 @@ def test_sync_only_tool_is_called_as_agents_do(guard_of: Any, way: Any) -> None:
     assert tools.calls == [("hey",)]
 
 
+@pytest.mark.parametrize("name", ["sync_function", "async_function", "both"])
+async def test_sync_call_in_a_running_loop(guard_of: Any, name: str) -> None:
+    """A sync call from inside a loop does what the bare tool's does."""
+    tools, guard = Tools(), guard_of("add")
+    bare = getattr(tools, name)()
+    with guard.session("user-17", tools=["add"]):
+        outputs = [tool.call(a=1, b=2).model_dump() for tool in (bare, guard_tool(bare, guard))]
+    assert outputs[0] == outputs[1]
+    assert tools.calls[0] == tools.calls[1]
+
+
 def test_partial_parameters_reach_the_tool(guard_of: Any, way: Any) -> None:
     """What the application has set reaches the function as it is; the output's raw_input does not show it."""
     tools, guard = Tools(), guard_of("fetch")
