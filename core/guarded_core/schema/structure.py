@@ -24,7 +24,6 @@ MAX_VISITS = 10_000
 # What they mean depends on more than this document, or on how the validator got here.
 _REFUSED = ("$schema", "$id", "$anchor", "$dynamicRef", "$dynamicAnchor", "$recursiveRef", "$recursiveAnchor")
 _OLD = ("dependencies", "extends", "disallow")
-_ALTERNATIVES = frozenset({"anyOf", "oneOf", "if", "then", "else", "dependentSchemas"})
 # Children of which a value below meets one, and those that it can meet beside others.
 _EXCLUSIVE = frozenset({"properties", "additionalProperties", "prefixItems", "items"})
 _WHOLE = frozenset({"unevaluatedProperties", "unevaluatedItems"})
@@ -80,7 +79,6 @@ class _Weight:
         self._visits: dict[int, int] = {}
         self._returns: dict[int, int] = {}
         self._loop: dict[int, int] = {}  # the loop of references that a schema is part of
-        self._twice: set[int] = set()  # alternatives that an unevaluated keyword judges once more
 
     def check(self, everywhere: Mapping[Path, Any]) -> None:
         for path, node in everywhere.items():
@@ -98,7 +96,6 @@ class _Weight:
         wholes = [node for node in nodes.values() if _WHOLE & node.keys()]
         if not wholes:
             return
-        self._twice = self._alternatives(wholes)
         self._loop = _components({id(node): [id(sub) for sub in self._next(node)] for node in nodes.values()})
         loops = {self._loop[id(node)] for node in wholes}
         for path, node in nodes.items():
@@ -150,25 +147,12 @@ class _Weight:
             count += sum(keyword in _OVERLAPPING for keyword in inside)
             for _, sub in self._parts(node):
                 if self._is_beside(node, sub):
-                    count += self._recurrences(sub) * (2 if id(sub) in self._twice else 1)
+                    count += self._recurrences(sub)
             self._returns[id(node)] = count
         return self._returns[id(node)]
 
     def _is_beside(self, node: Any, sub: Any) -> bool:
         return isinstance(sub, dict) and self._loop[id(sub)] == self._loop[id(node)]
-
-    def _alternatives(self, wholes: list[dict[str, Any]]) -> set[int]:
-        found: set[int] = set()
-        seen: set[int] = set()
-        waiting: list[Any] = list(wholes)
-        while waiting:
-            node = waiting.pop()
-            if id(node) not in seen:
-                seen.add(id(node))
-                for keyword, sub in self._parts(node):
-                    found |= {id(sub)} if keyword in _ALTERNATIVES else set()
-                    waiting.append(sub)
-        return found
 
 
 def _components(graph: Mapping[int, list[int]]) -> dict[int, int]:
