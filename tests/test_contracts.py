@@ -24,7 +24,7 @@ PACKAGES = {
 
 # A module of the core imports from its own line and those above it, never from below.
 LAYERS = [
-    {"errors", "spelling", "display"},
+    {"errors", "spelling", "struct", "display"},
     {"tool", "payload", "schema", "arguments", "function"},
     {"policy", "policy_models", "policy_file", "policy_lint", "policy_start"}
     | {"rules", "approval", "approvers", "ledger", "audit", "provenance"},

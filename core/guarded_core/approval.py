@@ -9,6 +9,8 @@ from enum import StrEnum
 from typing import Any, Protocol, Self
 
 from guarded_core.audit.event import MAX_PRINCIPAL, MAX_REASON
+from guarded_core.display import views
+from guarded_core.display.card import Card, Shown
 from guarded_core.errors import InvalidApproval
 from guarded_core.payload import PayloadLimits, freeze
 from guarded_core.tool import ToolRisk, is_identifier
@@ -78,7 +80,7 @@ class Vote:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ApprovalRequest:
+class ApprovalRequest(Shown):
     """What a person is asked: this tool, for this principal, with exactly these effective arguments.
 
     An approval of it covers one call that matches every bound field, before it expires, once.
@@ -88,6 +90,7 @@ class ApprovalRequest:
         tool, fingerprint, digest, policy, principal, session_id: what it is bound to; `policy` is the hash of what the
             policy says of this tool. fingerprint and policy are None for an approval given in advance.
         call_key: the ledger key, where the call has one; another call with equal arguments needs its own approval.
+        tool_call_id: the id that the model's message gave the call, where the framework tells it.
         on_behalf_of: the principals that delegated to `principal`, root first.
         risk: of the tool.
         reasons: why a person is asked: the risk, or the names of the rules that ask.
@@ -110,6 +113,7 @@ class ApprovalRequest:
     fingerprint: str | None = None
     policy: str | None = None
     call_key: str | None = None
+    tool_call_id: str | None = None
     on_behalf_of: tuple[str, ...] = ()
     risk: ToolRisk | None = None
     reasons: tuple[str, ...] = ()
@@ -176,6 +180,9 @@ class ApprovalRequest:
     def moved(self, state: RequestState) -> ApprovalRequest:
         """This request in another state."""
         return replace(self, state=state, version=self.version + 1)
+
+    def _card(self) -> Card:
+        return views.request(self)
 
 
 def new_id() -> str:

@@ -10,10 +10,11 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TextIO
+from typing import Any, Protocol, TextIO
 
 from guarded_core.approval import ApprovalRequest, RequestState, RequestStore
 from guarded_core.display import request_text
+from guarded_core.errors import GuardConfigurationError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +36,8 @@ class Approver(Protocol):
     """Puts a request before a person and returns the answer, or None where the answer comes another way.
 
     An approver with ``async def aask(request)`` is awaited under asyncio; otherwise `ask` runs in a worker thread
-    there. What it raises refuses the call.
+    there. One with ``attach(store)`` is told, once, where the guard's requests are kept. What it raises refuses the
+    call.
     """
 
     def ask(self, request: ApprovalRequest) -> Answer | None:
@@ -51,11 +53,43 @@ async def ask_async(approver: Approver, request: ApprovalRequest) -> Answer | No
     return answer
 
 
-def in_turn(approvers: Approver | Sequence[Approver] | None) -> Approver | None:
-    """One approver of all these: each is asked until one answers; None where there is none."""
-    if not isinstance(approvers, Sequence):
-        return approvers
-    return _InTurn(tuple(approvers)) if approvers else None
+def in_turn(approvers: Approver | Sequence[Approver] | None, store: RequestStore) -> Approver | None:
+    """One approver of all these: each is asked until one answers; None where there is none.
+
+    Args:
+        approvers: who is asked, in order.
+        store: where their guard keeps the requests.
+    """
+    each = tuple(approvers) if isinstance(approvers, Sequence) else (approvers,) if approvers else ()
+    for approver in each:
+        if hasattr(approver, "attach"):
+            approver.attach(store)
+    return _InTurn(each) if len(each) > 1 else each[0] if each else None
+
+
+class Attached:
+    """An approver's knowledge of the store that its guard's requests are in."""
+
+    def __init__(self, store: RequestStore | None = None) -> None:
+        self._store = store
+
+    def attach(self, store: RequestStore) -> None:
+        """Take the guard's store. Raises GuardConfigurationError where this approver serves another store already."""
+        if self._store not in (None, store):
+            raise GuardConfigurationError("an approver serves one store; make another one for the other guard")
+        self._store = store
+
+    @property
+    def store(self) -> RequestStore:
+        """Where the requests are. Raises GuardConfigurationError before a guard has this approver."""
+        if self._store is None:
+            raise GuardConfigurationError("this approver belongs to no guard yet: Guard(..., approver=...)")
+        return self._store
+
+    def is_waiting(self, request_id: str) -> bool:
+        """Whether that request still waits for people."""
+        request = self.store.request(request_id)
+        return request is not None and request.state is RequestState.PENDING and request.is_live(self.store.now_ns())
 
 
 class _InTurn:
@@ -112,24 +146,26 @@ class CallbackApprover:
         return Answer(by=self._by, approve=said)
 
 
-class QueueApprover:
+class QueueApprover(Attached):
     """Leaves the question in the store, and waits there until somebody decides it, from whatever process.
 
     Args:
-        store: the guard's store; for another process to decide, a database.
+        store: the guard's own by default; for another process to decide, a database.
         wait_seconds: how long to wait; then the call is refused, and the request stays until it expires.
         poll_seconds: how often to look.
     """
 
-    def __init__(self, store: RequestStore, *, wait_seconds: float = 900, poll_seconds: float = 0.5) -> None:
-        self._store = store
+    def __init__(
+        self, store: RequestStore | None = None, *, wait_seconds: float = 900, poll_seconds: float = 0.5
+    ) -> None:
+        super().__init__(store)
         self._waits = max(1, math.ceil(wait_seconds / poll_seconds))
         self._poll_seconds = poll_seconds
 
     def ask(self, request: ApprovalRequest) -> Answer | None:
         """None, once it is decided or the wait is over: the decision is in the store already."""
         for _ in range(self._waits):
-            if not self._is_waiting(request):
+            if not self.is_waiting(request.id):
                 break
             time.sleep(self._poll_seconds)
         return None
@@ -137,19 +173,33 @@ class QueueApprover:
     async def aask(self, request: ApprovalRequest) -> Answer | None:
         """As `ask`, without blocking the event loop."""
         for _ in range(self._waits):
-            if not await asyncio.to_thread(self._is_waiting, request):
+            if not await asyncio.to_thread(self.is_waiting, request.id):
                 break
             await asyncio.sleep(self._poll_seconds)
         return None
 
-    def _is_waiting(self, request: ApprovalRequest) -> bool:
-        current = self._store.request(request.id)
-        is_pending = current is not None and current.state is RequestState.PENDING
-        return is_pending and request.is_live(self._store.now_ns())
+
+class LastApproved:
+    """The last payload of each tool that an approver approved in this process, to show what differs."""
+
+    def __init__(self) -> None:
+        self._arguments: dict[str, Any] = {}
+
+    def of(self, request: ApprovalRequest) -> Any:
+        """The payload of the same tool; None where there is none yet."""
+        return self._arguments.get(request.tool)
+
+    def kept(self, request: ApprovalRequest, answer: Answer | None) -> Answer | None:
+        """`answer`, whose payload is remembered where it is a yes."""
+        if answer is not None and answer.approve:
+            self._arguments[request.tool] = request.arguments
+        return answer
 
 
 class ConsoleApprover:
     """Shows the whole payload at the terminal and reads yes or no; anything but yes is no.
+
+    What differs from the last payload of the same tool that was approved here is marked.
 
     Args:
         by: who sits at the terminal.
@@ -162,12 +212,13 @@ class ConsoleApprover:
         self._by = by
         self._read = read
         self._write = write
+        self._last = LastApproved()
 
     def ask(self, request: ApprovalRequest) -> Answer | None:
         """The answer typed; None where there is no one to type (end of input)."""
         read, write = self._read or sys.stdin, self._write or sys.stdout
         with self._terminal:
-            print(request_text(request), file=write)
+            print(request_text(request, self._last.of(request)), file=write)
             print(f"{self._by}, approve this call? [y/N] ", end="", file=write, flush=True)
             line = read.readline()
             if not line:
@@ -175,4 +226,4 @@ class ConsoleApprover:
             approve = line.strip().lower() in ("y", "yes")
             print("Reason (optional): ", end="", file=write, flush=True)
             reason = read.readline().strip()
-        return Answer(by=self._by, approve=approve, reason=reason)
+        return self._last.kept(request, Answer(by=self._by, approve=approve, reason=reason))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import marshal
 from typing import Any, get_args
 
 from pydantic import BaseModel, Secret, SecretBytes, SecretStr
@@ -49,3 +50,14 @@ def _parts(annotation: Any) -> list[Any]:
 def dump(parsed: BaseModel, *, exclude: frozenset[str] = frozenset()) -> dict[str, Any]:
     """The parsed arguments as JSON, under the names that the model parses them back from; `exclude` names fields."""
     return parsed.model_dump(mode="json", by_alias=True, exclude=set(exclude), warnings="error")
+
+
+def written(arguments: dict[str, Any]) -> bytes | None:
+    """The arguments, told from all others to the type (1, 1.0 and True differ); None where one is no plain JSON.
+
+    For comparing within one process: where a model dumps what it was given, one parse has shown all there is to show.
+    """
+    try:
+        return marshal.dumps(arguments, 2)  # from version 3 on, equal values may be written differently
+    except ValueError:
+        return None

@@ -14,8 +14,9 @@ from guarded_core.errors import ToolExecutionError, Unauthorized
 from guarded_core.ledger import CallKey
 from guarded_core.payload import Payload, keyed_digest, measure
 from guarded_core.policy import ToolExecutionPolicy
-from guarded_core.rules.engine import PolicyEngine
+from guarded_core.rules.engine import PolicyEngine, PolicyViolation
 from guarded_core.rules.state import StateStore
+from guarded_core.struct import struct
 from guarded_core.tool import ToolRisk, ToolSpec, recorded_name
 
 
@@ -53,7 +54,7 @@ def _measure_output(output: Any, limit: int) -> None:
     measure(output, limit)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@struct
 class Call:
     """One proposed call, as an entry hands it in.
 
@@ -69,6 +70,7 @@ class Call:
         set_by_application: arguments that are not the model's to give; a person is shown no more than their names.
         drifted: tells whether the tool has changed since it was registered.
         check_output: raises PayloadTooLarge, or PayloadRefused for a shape that is not allowed.
+        views: what a model and an application see of a result, as JSON, models or dataclasses; values are traced to it.
         failed: tells whether a result reports the tool's own failure; it is returned, and recorded as Failed.
         key: the call's durable key, where the framework gives one.
         encode, decode: turn a result into JSON for a replay, and back.
@@ -88,6 +90,7 @@ class Call:
     drifted: Callable[[], bool] | None = None
     check_output: Callable[[Any, int], None] = _measure_output
     failed: Callable[[Any], bool] = lambda result: False
+    views: Callable[[Any], tuple[Any, ...]] = lambda result: (result,)
     key: CallKey | None = None
     encode: Callable[[Any], Any] = lambda result: result
     decode: Callable[[Any], Any] = lambda stored: stored
@@ -111,24 +114,25 @@ class Dossier:
     raw_digest: str = ""
     rules: tuple[str, ...] = ()
     would: tuple[str, ...] = ()
+    asks: tuple[PolicyViolation, ...] = ()
     requests: tuple[ApprovalRequest, ...] = ()
     notes: list[str] = field(default_factory=list)
+    holds_claim: bool = False
 
     def call_keys(self) -> tuple[str, str] | None:
-        """The call's keys in the ledger; None where it needs none."""
+        """The call's keys in the ledger; None where it has none."""
         key, context = self.call.key, self.call.context
-        # Read-only calls may run again; the ledger would only cost them.
-        if key is None or context is None or not self.raw_digest or self.risk is ToolRisk.READ_ONLY:
+        if key is None or context is None or not self.raw_digest:
             return None
         return (
-            key.key(context.principal, self.raw_digest),
-            key.twin_key(context.principal, context.session_id, self.raw_digest),
+            key.key(context.principal, self.tool, self.raw_digest),
+            key.twin_key(context.principal, context.session_id, self.tool, self.raw_digest),
         )
 
     def event(self, outcome: Outcome, *, code: str | None = None, error_type: str | None = None) -> AuditEvent:
         """The event of what just happened."""
         context, key = self.call.context, self.authority.digest_key
-        votes = [vote for request in self.requests for vote in request.votes if vote.approve]
+        votes = [vote for request in self.requests for vote in request.votes if vote.approve] if self.requests else []
         return AuditEvent(
             outcome=outcome,
             time_ns=time.time_ns(),
@@ -143,7 +147,7 @@ class Dossier:
             policy=self.policy.hash if self.policy else None,
             fingerprint=self.spec.fingerprint if self.spec else None,
             request_id=self.requests[-1].id if self.requests else None,
-            approved_by=tuple(vote.by for vote in votes),
+            approved_by=tuple([vote.by for vote in votes]),
             approval_reason=_joined(vote.reason for vote in votes) if votes else None,
             payload_digest=keyed_digest(key, self.effective.canonical) if key and self.effective else None,
             error_type=error_type,
@@ -152,9 +156,8 @@ class Dossier:
 
 def open_dossier(call: Call, authority: Authority) -> Dossier:
     """A fresh dossier for `call`."""
-    return Dossier(
-        call=call, authority=authority, call_id=new_id(), tool=recorded_name(call.tool), notes=list(call.notes)
-    )
+    tool = recorded_name(call.tool) if call.spec is None else call.spec.name
+    return Dossier(call=call, authority=authority, call_id=new_id(), tool=tool, notes=list(call.notes))
 
 
 def _joined(reasons: Iterable[str]) -> str | None:

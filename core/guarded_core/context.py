@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar, Token
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -17,8 +17,12 @@ from guarded_core.approval import (
     new_id,
 )
 from guarded_core.audit.event import MAX_PRINCIPAL
-from guarded_core.errors import GuardConfigurationError, InvalidApproval
+from guarded_core.errors import GuardConfigurationError, InvalidApproval, InvalidPolicy
+from guarded_core.provenance.labels import Labels
+from guarded_core.provenance.memory import Provenance
 from guarded_core.rules.case import Scope, Window
+from guarded_core.rules.engine import PolicyEngine
+from guarded_core.rules.kinds import AllowToolParam
 from guarded_core.store.base import Counter, Query, SessionRecord, Store
 from guarded_core.store.memory import MemoryStore
 
@@ -48,6 +52,8 @@ class ToolExecutionContext:
         max_calls: how many calls it may make; at least 1.
         session_id: a name to pick the session up by in another process; at most 128 bytes, without ``#``.
         store: where budgets and approvals are kept; one of its own in memory by default.
+        tool_calls: how many calls of single tools, beside `max_calls`.
+        narrow: by tool and parameter, the only values that it may have.
 
     Raises:
         GuardConfigurationError: a bound is not kept, or the stored session of that id is another principal's.
@@ -63,6 +69,8 @@ class ToolExecutionContext:
         store: Store | None = None,
         issuer: Guard | None = None,
         parent: ToolExecutionContext | None = None,
+        tool_calls: Mapping[str, int] | None = None,
+        narrow: Mapping[str, Mapping[str, Sequence[Any]]] | None = None,
     ) -> None:
         if isinstance(tools, str):
             raise GuardConfigurationError("tools is a list of names, not one name")
@@ -79,6 +87,9 @@ class ToolExecutionContext:
         self.on_behalf_of: tuple[str, ...] = () if parent is None else (*parent.on_behalf_of, parent.principal)
         root = self if parent is None else parent.root
         self.root: ToolExecutionContext = root
+        self.origins: Provenance = Provenance(self.principal) if parent is None else root.origins
+        self.rules: PolicyEngine = PolicyEngine([*(parent.rules.rules if parent else ()), *_narrowing(narrow or {})])
+        self._tool_calls = dict(tool_calls or {})
         self.scope = Scope(principal=root.principal, session_id=root.session_id)
         self._counters: dict[tuple[str, int | None], tuple[Counter, ...]] = {}
         self._closed = False
@@ -119,8 +130,9 @@ class ToolExecutionContext:
 
     def _count(self, tool: str, tool_limit: int | None) -> tuple[Counter, ...]:
         own = [Counter(key=f"calls:{self.session_id}", limit=self.max_calls)]
-        if tool_limit is not None:
-            own.append(Counter(key=f"calls:{self.session_id}:{tool}", limit=tool_limit))
+        limits = [limit for limit in (tool_limit, self._tool_calls.get(tool)) if limit is not None]
+        if limits:
+            own.append(Counter(key=f"calls:{self.session_id}:{tool}", limit=min(limits)))
         return (*own, *(self.parent.counters(tool, tool_limit) if self.parent else ()))
 
     def query(
@@ -141,6 +153,21 @@ class ToolExecutionContext:
             windows=windows,
             call_keys=call_keys,
         )
+
+    def said(self, text: str) -> None:
+        """Remember what the user said: the request, or a later turn. Never a model's words, nor a tool's."""
+        self.origins.said(text)
+
+    def observe(self, tool: str, output: Any, *, arguments: Mapping[str, Any] | None = None) -> None:
+        """Remember what a tool returned that this guard did not run; guarded tools are remembered by themselves.
+
+        Args:
+            tool: its name: what the policy says of its output counts.
+            output: JSON, models or dataclasses.
+            arguments: what it was called with.
+        """
+        labels = Labels() if self.issuer is None else self.issuer.policy.labels(tool)
+        self.origins.observe(tool, output, labels, arguments=arguments)
 
     def approve(self, approval: HumanApproval) -> None:
         """Hand over a person's yes for one exact payload.
@@ -243,6 +270,17 @@ def _principal(principal: Any) -> str:
     except InvalidApproval as error:
         raise GuardConfigurationError(str(error)) from None
     return str(principal)
+
+
+def _narrowing(narrow: Mapping[str, Mapping[str, Sequence[Any]]]) -> Iterable[AllowToolParam]:
+    try:
+        return [
+            AllowToolParam(tool=tool, param=param, allow=list(values))
+            for tool, params in narrow.items()
+            for param, values in params.items()
+        ]
+    except (InvalidPolicy, TypeError, AttributeError) as error:
+        raise GuardConfigurationError(f"narrow is {{tool: {{parameter: [values]}}}}: {error}") from None
 
 
 def _session_key(principal: str, session_id: str | None) -> str:

@@ -7,6 +7,8 @@ from typing import Literal
 
 from guarded_core.approval import ApprovalRequest
 from guarded_core.call import Authority, Call, open_dossier
+from guarded_core.display import views
+from guarded_core.display.card import Card, Shown
 from guarded_core.errors import PolicyDenied, ToolExecutionError
 from guarded_core.judge import judge
 from guarded_core.ledger import LedgerEntry
@@ -15,7 +17,7 @@ from guarded_core.steps import Flow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class Decision(Shown):
     """The judgement of one call.
 
     Attributes:
@@ -25,6 +27,7 @@ class Decision:
         violations: the rules that refuse.
         approval_request: what a person would be asked; it was neither stored nor asked.
         would_deny: names of unenforced rules that would refuse.
+        asks: the rules that want a person to approve it.
     """
 
     outcome: Literal["allow", "ask", "deny"]
@@ -33,6 +36,10 @@ class Decision:
     violations: tuple[PolicyViolation, ...] = ()
     approval_request: ApprovalRequest | None = field(default=None, repr=False)
     would_deny: tuple[str, ...] = ()
+    asks: tuple[PolicyViolation, ...] = ()
+
+    def _card(self) -> Card:
+        return views.decision(self)
 
 
 def preview(call: Call, authority: Authority) -> Flow[Decision]:
@@ -46,4 +53,9 @@ def preview(call: Call, authority: Authority) -> Flow[Decision]:
             outcome="deny", code=error.code, message=str(error), violations=violations, would_deny=dossier.would
         )
     request = None if isinstance(verdict, LedgerEntry) else verdict.ask
-    return Decision(outcome="ask" if request else "allow", approval_request=request, would_deny=dossier.would)
+    return Decision(
+        outcome="ask" if request else "allow",
+        approval_request=request,
+        would_deny=dossier.would,
+        asks=dossier.asks,
+    )

@@ -31,6 +31,7 @@ from guarded_core.payload import PayloadTooLarge, measure
 from guarded_core.rules.engine import PolicyViolation
 from guarded_core.steps import AddRequest, Ask, Commit, Decide, Deny, Execute, Flow, Record, Release, Settle
 from guarded_core.store.base import Change, Conflict, Settlement, TooManyRequests, is_recorded
+from guarded_core.tool import ToolRisk
 
 _log = logging.getLogger("guarded_core")
 
@@ -47,8 +48,8 @@ def enforce(call: Call, authority: Authority) -> Flow[Any]:
             admitted = yield from _admit(dossier)
         except ToolExecutionError as error:
             error.call_id = dossier.call_id
-            if dossier.risk is not None and not isinstance(error, NoSession):  # else there is no end to them
-                yield from _note(dossier)
+            if error.request_id is None and dossier.requests:
+                error.request_id = dossier.requests[-1].id
             yield from _record_denial(dossier, error)
             raise
         if isinstance(admitted, LedgerEntry):
@@ -65,7 +66,10 @@ def _admit(dossier: Dossier) -> Flow[Facts | LedgerEntry]:
         verdict = yield from judge(dossier)
         if isinstance(verdict, LedgerEntry):
             return verdict
-        yield from _note(dossier)
+        if verdict.goes_on:
+            dossier.notes.clear()  # noted before the framework entered it again
+        if dossier.notes:
+            yield from _note(dossier)
         if verdict.ask is not None:
             yield from _ask(dossier, verdict.ask, is_new=verdict.is_new)
             continue
@@ -78,6 +82,9 @@ def _admit(dossier: Dossier) -> Flow[Facts | LedgerEntry]:
         except Exception as error:
             raise StoreUnavailable(dossier.tool) from error
         yield from _record_authorized(dossier, change)
+        if verdict.granted:
+            # What a person approved is as good as what the user said, for the rest of the task.
+            verdict.facts.context.origins.approved(verdict.facts.effective.value)
         return verdict.facts
 
 
@@ -137,7 +144,9 @@ def _change(dossier: Dossier, verdict: Verdict) -> Change:
     """Step 9: all that the call takes, in one piece."""
     facts, keys = verdict.facts, dossier.call_keys()
     claim = None
-    if keys is not None:
+    # A read-only call may run again, and the ledger would only cost it; but an approval is for one run.
+    if keys is not None and (facts.risk is not ToolRisk.READ_ONLY or verdict.granted):
+        dossier.holds_claim = True
         claim = LedgerEntry(
             call_id=dossier.call_id,
             key=keys[0],
@@ -198,6 +207,7 @@ def _execute(dossier: Dossier, facts: Facts) -> Flow[Any]:
         raise too_large from None
     except Exception as error:
         failure = _as_failure(dossier, error, limit)
+        _remember(dossier, facts, str(failure), failed=True)
         code = failure.code if isinstance(failure, OutputTooLarge) else ExecutionFailed.code
         yield from _settle(dossier, CallState.FAILED, Outcome.FAILED, code=code, error_type=_type_name(error))
         if failure is error:
@@ -212,6 +222,7 @@ def _execute(dossier: Dossier, facts: Facts) -> Flow[Any]:
         else:
             yield from _settle(dossier, CallState.FAILED, Outcome.FAILED, code="cancelled", quietly=True)
         raise
+    _remember(dossier, facts, result, failed=failed)
     if failed:
         yield from _settle(dossier, CallState.FAILED, Outcome.FAILED, code=ExecutionFailed.code)
     else:
@@ -219,9 +230,24 @@ def _execute(dossier: Dossier, facts: Facts) -> Flow[Any]:
     return result
 
 
+def _remember(dossier: Dossier, facts: Facts, result: Any, *, failed: bool) -> None:
+    """Keep where the result's values came from, for rules that ask; of a failure, no part is trusted."""
+    origins = facts.context.origins
+    if not (facts.policy.engine.traces or dossier.authority.engine.traces):
+        origins.missed()
+        return
+    try:
+        labels, arguments = facts.policy.labels("" if failed else dossier.tool), facts.effective.value
+        for view in (result,) if isinstance(result, str) else dossier.call.views(result):
+            origins.observe(dossier.tool, view, labels, arguments=arguments, call_id=dossier.call_id)
+    except Exception as error:  # its values are unknown; the call is done all the same, and has to be settled
+        origins.missed()
+        _log.error("the result of call %s is not traced: %s", dossier.call_id, _type_name(error))
+
+
 def _pause(dossier: Dossier) -> Flow[None]:
     """The framework paused the tool in the middle: it is entered again where the ledger can tell it is the same."""
-    if dossier.call_keys() is None:
+    if not dossier.holds_claim:
         yield from _settle(dossier, CallState.UNKNOWN, Outcome.UNKNOWN, code="suspended")
     else:
         yield from _settle(dossier, CallState.SUSPENDED, Outcome.SUSPENDED)
@@ -251,7 +277,7 @@ def _settle(
     quietly: bool = False,
 ) -> Flow[None]:
     event = dossier.event(outcome, code=code, error_type=error_type)
-    claimed = dossier.call_keys() is not None
+    claimed = dossier.holds_claim
     try:
         output = dossier.call.encode(result) if claimed and state is CallState.DONE else None
         yield from Settle(Settlement(event=event, claimed=claimed, state=state, output=output, keep_ns=_KEEP_OUTPUT_NS))
@@ -277,10 +303,17 @@ def _record_denial(dossier: Dossier, error: ToolExecutionError) -> Flow[None]:
     """Write the one Denied event; where it cannot be written, that is the denial."""
     if isinstance(error, AuditUnavailable | StoreUnavailable):
         return  # there is nowhere to write it
-    context = dossier.call.context
+    context, keys = dossier.call.context, dossier.call_keys()
     event = dossier.event(Outcome.DENIED, code=error.code)
+    # Of a session that is over there is no end of denials: they are counted, and each call is not remembered.
+    is_over = isinstance(error, NoSession)
     try:
-        count = yield from Deny(event, context.root.session_id if context else "")
+        root_id, call_key = context.root.session_id if context else "", keys[0] if keys and not is_over else None
+        count = yield from Deny(event, root_id, call_key)
+        if not count:
+            return  # the framework entered a denied call again
+        if dossier.risk is not None and not is_over and not dossier.requests:
+            yield from _note(dossier)
         if is_recorded(count):
             yield from Record(event.repeated(count), stored=True)
     except Exception as failure:

@@ -9,7 +9,7 @@ from typing import Any, get_type_hints
 from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 
-from guarded_core.arguments import check_model, dump
+from guarded_core.arguments import check_model, dump, written
 from guarded_core.errors import InvalidTool
 from guarded_core.tool import ToolRisk, ToolSpec
 
@@ -38,6 +38,7 @@ class PlainFunction:
         self.function = function
         self.signature = inspect.signature(function)
         self.is_async = inspect.iscoroutinefunction(function)
+        self._fields = [(name, _field(name)) for name in self.signature.parameters]
         self._positional = [p.name for p in self.signature.parameters.values() if p.kind is p.POSITIONAL_ONLY]
         self._model = _model(function, self.signature, tool)
         check_model(self._model, tool)
@@ -52,31 +53,30 @@ class PlainFunction:
         """Positional and keyword arguments as one mapping by name. Raises TypeError as the function itself would."""
         return dict(self.signature.bind(*args, **kwargs).arguments)
 
-    def complete(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """The effective arguments: parsed once, defaults filled in, as JSON that parses back to itself."""
+    def complete(self, arguments: dict[str, Any]) -> dict[str, Any] | None:
+        """The effective arguments: defaults filled in, as JSON that parses back to itself; None where nothing changed.
+
+        Raises ValueError where they do not fit, or would parse to something else another time.
+        """
+        given = written(arguments)
         effective = dump(self._model.model_validate(arguments))
+        if given is not None and written(effective) == given:
+            return None
         if dump(self._model.model_validate(effective)) != effective:
             # Otherwise a person approves one value, and another one runs.
             raise ValueError("the arguments do not survive a round trip through their model")
         return effective
 
-    @property
-    def run(self) -> Callable[[dict[str, Any]], Any]:
-        """Calls the function with effective arguments; async where the function is."""
+    def run(self, effective: dict[str, Any]) -> Any:
+        """Call the function with effective arguments."""
+        parsed = self._model.model_validate(effective)
+        values = {name: getattr(parsed, field) for name, field in self._fields}
+        positional = [values.pop(name) for name in self._positional]
+        return self.function(*positional, **values)
 
-        def call(effective: dict[str, Any]) -> Any:
-            parsed = self._model.model_validate(effective)
-            values = {name: getattr(parsed, _field(name)) for name in self.signature.parameters}
-            positional = [values.pop(name) for name in self._positional]
-            return self.function(*positional, **values)
-
-        if not self.is_async:
-            return call
-
-        async def acall(effective: dict[str, Any]) -> Any:
-            return await call(effective)
-
-        return acall
+    async def arun(self, effective: dict[str, Any]) -> Any:
+        """As `run`, for an async function."""
+        return await self.run(effective)
 
     def stand_in(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """`call`, looking like the function; without ``__wrapped__``, which would lead around the guard."""

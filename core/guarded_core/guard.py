@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast, overload
 
 from guarded_core.approval import Approvals
 from guarded_core.approvers import Approver, in_turn
-from guarded_core.audit.chain import AuditKeys
+from guarded_core.audit.chain import AuditKeys, KeysLike
 from guarded_core.audit.event import AuditEvent, Outcome
 from guarded_core.audit.memory import InMemoryToolAuditTrail
 from guarded_core.audit.sink import ToolAuditSink
 from guarded_core.call import Authority, Call, never
 from guarded_core.context import ToolExecutionContext, current_context
+from guarded_core.coverage import Coverage, coverage
 from guarded_core.decision import Decision, preview
+from guarded_core.display import views
+from guarded_core.display.card import Card, Shown
 from guarded_core.errors import DuplicateTool, GuardConfigurationError, InvalidTool
 from guarded_core.flow import enforce
 from guarded_core.function import PlainFunction
 from guarded_core.ledger import CallState
 from guarded_core.policy import DEFAULT_MAX_CALLS, ToolExecutionPolicy
+from guarded_core.provenance.memory import Provenance
 from guarded_core.rules.engine import PolicyEngine
 from guarded_core.rules.state import StateStore
 from guarded_core.steps import Services, arun, run
@@ -32,8 +37,10 @@ from guarded_core.view import ToolView, visible_tools
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+_MAX_MEMORIES = 256
 
-class Guard:
+
+class Guard(Shown):
     """Stands in front of tools: judges, records and runs their calls.
 
     Args:
@@ -42,8 +49,8 @@ class Guard:
         approver: who is asked, or several, asked in turn until one answers; None leaves it to `approvals.decide`.
         store: budgets, approvals and the ledger: a store, or a database URL. In memory by default.
         state: the application's own facts for rules.
-        keys: audit keys for a trail or SQL store that is opened here (see audit/chain.py).
-        digest_key: keys payload digests in the trail; without it, events carry none.
+        keys: secrets that seal a trail or SQL store opened here, the first one new records, and that key the payload
+            digests in events; without them, events carry none.
         identify: finds the session of a framework's runtime, where a server has no place for a ``with``.
         max_denials: denied calls after which a session is over.
         max_pending: approval requests that may wait in one session.
@@ -60,8 +67,7 @@ class Guard:
         approver: Approver | Sequence[Approver] | None = None,
         store: Store | str | None = None,
         state: StateStore | None = None,
-        keys: AuditKeys | None = None,
-        digest_key: bytes | None = None,
+        keys: KeysLike = None,
         identify: Callable[[Any], ToolExecutionContext | None] | None = None,
         max_denials: int = 64,
         max_pending: int = 16,
@@ -74,18 +80,21 @@ class Guard:
         self._specs: dict[str, ToolSpec] = {}
         self._functions: dict[str, PlainFunction] = {}
         self._identify = identify
+        self._memories: OrderedDict[str, Provenance] = OrderedDict()
         self.rules = PolicyEngine()
         self.state = state or StateStore()
-        self.store: Store = _open_store(store, keys)
-        self.audit = _open_trail(audit, keys, self.store)
+        audit_keys = AuditKeys.of(keys)
+        self.store: Store = _open_store(store, audit_keys)
+        self.audit = _open_trail(audit, audit_keys, self.store)
+        self._opened = [own for own, given in ((self.audit, audit), (self.store, store)) if own is not given]
         self.approvals = Approvals(self.store)
-        self._services = Services(store=self.store, sink=self.audit, approver=in_turn(approver))
+        self._services = Services(store=self.store, sink=self.audit, approver=in_turn(approver, self.store))
         self.authority = Authority(
             policy=lambda: self._policy,
             engine=self.rules,
             state=self.state,
             asks=bool(approver),
-            digest_key=digest_key,
+            digest_key=audit_keys.derive("payload digest") if audit_keys else None,
             max_denials=max_denials,
             max_pending=max_pending,
         )
@@ -130,25 +139,40 @@ class Guard:
         self._policy = policy
         return policy
 
+    def close(self) -> None:
+        """Close the trail and the store that this guard opened itself; what was handed over stays open."""
+        for opened in self._opened:
+            close = getattr(opened, "close", None)
+            if close is not None:
+                close()
+
     # Sessions
 
     def session(
         self,
         principal: str,
         *,
-        tools: Iterable[str] | None = None,
+        tools: Iterable[str] | Mapping[str, int | None] | None = None,
         role: str | None = None,
         max_calls: int | None = None,
         session_id: str | None = None,
+        request: str | None = None,
+        narrow: Mapping[str, Mapping[str, Sequence[Any]]] | None = None,
+        known_as: Iterable[str] = (),
     ) -> ToolExecutionContext:
         """A session for an authenticated principal; enter it with ``with`` or ``async with`` around the agent.
 
         Args:
             principal: who, as the application authenticated them.
-            tools: exact names; with a role, both sets must hold a tool.
+            tools: exact names, or names with how many calls each is good for; with a role, both sets must hold a tool.
             role: a role of the policy, resolved now.
             max_calls: the budget; by default the role's, or 100.
-            session_id: picks a stored session up again; never with more than it had.
+            session_id: picks a stored session up again; never with more than it had. What it saw in another process
+                is unknown here to require_origin rules.
+            request: what the user asked for, in their own words; later turns enter through `context.said`.
+            narrow: by tool and parameter, the only values for this task, such as
+                ``{"send_money": {"recipient": ["GB29..."]}}``; a model is shown them.
+            known_as: addresses, accounts and names that the principal goes by in records.
 
         Raises:
             GuardConfigurationError: an unknown role, another principal's session, or a bound that is not kept.
@@ -167,14 +191,35 @@ class Guard:
                 stacklevel=2,
             )
             allowed = frozenset()
-        return ToolExecutionContext(
+        context = ToolExecutionContext(
             principal,
             allowed,
             DEFAULT_MAX_CALLS if max_calls is None else max_calls,
             session_id=session_id,
             store=self.store,
             issuer=self,
+            tool_calls=_counted(tools),
+            narrow=narrow,
         )
+        if session_id is not None:
+            context.origins = self._recall(context)
+        context.origins.known_as(*known_as)
+        if request is not None:
+            context.said(request)
+        return context
+
+    def _recall(self, context: ToolExecutionContext) -> Provenance:
+        """The memory of a named session, which all who pick it up in this process share."""
+        has_begun = context.remaining_calls < context.max_calls
+        with self._lock:
+            # What a session saw in another process, or too long ago, is unknown.
+            known = self._memories.pop(context.session_id, None) or Provenance(
+                context.principal, is_complete=not has_begun
+            )
+            self._memories[context.session_id] = known
+            while len(self._memories) > _MAX_MEMORIES:
+                self._memories.popitem(last=False)
+        return known
 
     def resolve(
         self, context: ToolExecutionContext | None = None, *, runtime: Any = None
@@ -274,6 +319,10 @@ class Guard:
         found = context or current_context(self)
         return visible_tools(self._specs.values(), self._policy, found, self.rules)
 
+    def coverage(self, context: ToolExecutionContext | None = None) -> Coverage:
+        """For each tool, what becomes of its calls: in `context` or the current session; outside one, by the policy."""
+        return coverage(self._specs.values(), self.authority, context or current_context(self))
+
     # Calls
 
     def call(self, name: str, arguments: object, *, context: ToolExecutionContext | None = None) -> Any:
@@ -370,12 +419,25 @@ class Guard:
             arguments=arguments,
             context=found,
             no_context=no_context,
-            function=plain.run if plain else never,
+            function=(plain.arun if plain.is_async else plain.run) if plain else never,
             complete=plain.complete if plain else None,
         )
 
+    def _card(self) -> Card:
+        return views.guard(self, self.coverage())
+
     def __repr__(self) -> str:
         return f"<Guard of {len(self._specs)} tools, {self._policy!r}>"
+
+
+def _counted(tools: Iterable[str] | Mapping[str, int | None] | None) -> dict[str, int]:
+    calls = {name: calls for name, calls in tools.items() if calls is not None} if isinstance(tools, Mapping) else {}
+    for name, limit in calls.items():
+        if type(limit) is not int or limit < 1:
+            raise GuardConfigurationError(
+                f"tools: {name!r} is good for at least 1 call; to forbid a tool, leave it out"
+            )
+    return calls
 
 
 def _open_store(store: Store | str | None, keys: AuditKeys | None) -> Store:

@@ -6,7 +6,7 @@ Judging spends, asks and records nothing; `flow.enforce` does, around it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 from guarded_core.approval import SET_BY_APPLICATION, ApprovalRequest, RequestState, new_id
@@ -36,14 +36,15 @@ from guarded_core.payload import (
 )
 from guarded_core.policy import ToolExecutionPolicy, ToolSettings
 from guarded_core.rules.case import Action, Case, Reservation
-from guarded_core.rules.engine import PolicyViolation
+from guarded_core.rules.engine import SILENT, Judgement, PolicyViolation
 from guarded_core.schema import complete
 from guarded_core.steps import Flow, Load
 from guarded_core.store.base import Query, Snapshot
+from guarded_core.struct import struct
 from guarded_core.tool import ToolRisk, ToolSpec
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@struct
 class Facts:
     """What one judgement stands on, all of one moment."""
 
@@ -56,7 +57,7 @@ class Facts:
     effective: Payload
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@struct
 class Verdict:
     """A judgement that refused nothing: what the call has to take, and whether a person is to be asked first.
 
@@ -75,6 +76,12 @@ class Verdict:
     ask: ApprovalRequest | None = None
     is_new: bool = False
     resumes: LedgerEntry | None = None
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether this very call was judged before: the framework paused it, or somebody was asked about it."""
+        asked = self.granted if self.ask is None or self.is_new else (self.ask,)
+        return self.resumes is not None or any(request.call_key for request in asked)
 
 
 def judge(dossier: Dossier) -> Flow[Verdict | LedgerEntry]:
@@ -125,8 +132,8 @@ def judge(dossier: Dossier) -> Flow[Verdict | LedgerEntry]:
     )
     if paused is not None:
         return Verdict(facts=facts, reservation=Reservation(), resumes=paused)
-    reservation, asks = _apply_rules(dossier, facts)
-    return _approval(dossier, facts, reservation, asks)
+    reservation, reasons = _apply_rules(dossier, facts)
+    return _approval(dossier, facts, reservation, reasons)
 
 
 def _authorise(
@@ -230,28 +237,37 @@ def _completed(parse_and_dump: Callable[[dict[str, Any]], Any], tool: str, raw: 
 
 def _apply_rules(dossier: Dossier, facts: Facts) -> tuple[Reservation, tuple[str, ...]]:
     """Step 7: every rule over the effective arguments; all violations in order. Deny beats ask beats allow."""
+    judgement = _judgement(dossier, facts)
+    dossier.would, dossier.asks = judgement.would, judgement.asks
+    if judgement.violations:
+        dossier.rules = tuple(violation.policy_name for violation in judgement.violations)
+        raise PolicyDenied(dossier.tool, judgement.violations)
+    reasons = tuple([ask.policy_name for ask in judgement.asks])
+    if facts.risk.needs_approval and not (judgement.proven and facts.settings.approval == "unproven"):
+        reasons = (f"risk:{facts.risk.value}", *reasons)
+    return judgement.reservation, reasons
+
+
+def _judgement(dossier: Dossier, facts: Facts) -> Judgement:
+    """What the session, the policy and the application's own rules say, in this order."""
+    tool = dossier.tool
+    engines = (facts.context.rules, facts.policy.engine, dossier.authority.engine)
+    asked = [engine for engine in engines if engine.rules_for(tool)]
+    if not asked:
+        return SILENT
     case = Case(
-        action=Action(tool=dossier.tool, parameters=facts.effective.value, id=dossier.call_id),
+        action=Action(tool=tool, parameters=facts.effective.value, id=dossier.call_id),
         scope=facts.context.scope,
         used=facts.snapshot.used,
         flags=facts.snapshot.flags,
         state=dossier.authority.state,
+        origins=facts.context.origins,
     )
-    written, coded = facts.policy.engine.judge(case), dossier.authority.engine.judge(case)
-    dossier.would = (*written.would, *coded.would)
-    violations = (*written.violations, *coded.violations)
-    if violations:
-        dossier.rules = tuple(violation.policy_name for violation in violations)
-        raise PolicyDenied(dossier.tool, violations)
-    asks = tuple(ask.policy_name for ask in (*written.asks, *coded.asks))
-    return written.reservation.joined(coded.reservation), asks
+    return reduce(Judgement.joined, [engine.judge(case) for engine in asked])
 
 
-def _approval(dossier: Dossier, facts: Facts, reservation: Reservation, asks: tuple[str, ...]) -> Verdict:
+def _approval(dossier: Dossier, facts: Facts, reservation: Reservation, reasons: tuple[str, ...]) -> Verdict:
     """Step 8: where risk, a rule or doubt asks for it, an approval of exactly this, or the request for one."""
-    reasons = asks
-    if facts.risk.needs_approval:
-        reasons = (f"risk:{facts.risk.value}", *reasons)
     if facts.effective.digest in facts.snapshot.doubtful:
         reasons = (*reasons, "outcome_unknown")
     if not reasons:
@@ -287,6 +303,7 @@ def _request(dossier: Dossier, facts: Facts, reasons: tuple[str, ...]) -> Approv
         on_behalf_of=context.on_behalf_of,
         session_id=context.session_id,
         call_key=keys[0] if keys else None,
+        tool_call_id=dossier.call.key.tool_call_id if dossier.call.key else None,
         risk=facts.risk,
         reasons=reasons,
         arguments=facts.effective.copy() | dict.fromkeys(dossier.call.set_by_application, SET_BY_APPLICATION),

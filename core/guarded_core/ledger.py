@@ -30,13 +30,13 @@ class CallKey:
     position: str
     tool_call_id: str
 
-    def key(self, principal: str, raw_digest: str) -> str:
-        """The ledger key: principal, position, id and raw arguments."""
-        return _join(principal, self.position, self.tool_call_id, raw_digest)
+    def key(self, principal: str, tool: str, raw_digest: str) -> str:
+        """The ledger key: principal, position, tool, id and raw arguments."""
+        return _join(principal, self.position, tool, self.tool_call_id, raw_digest)
 
-    def twin_key(self, principal: str, session_id: str, raw_digest: str) -> str:
+    def twin_key(self, principal: str, session_id: str, tool: str, raw_digest: str) -> str:
         """The second index, without the position: it catches a resume under another one."""
-        return _join(principal, session_id, self.tool_call_id, raw_digest)
+        return _join(principal, session_id, tool, self.tool_call_id, raw_digest)
 
 
 def _join(*parts: str) -> str:

@@ -113,7 +113,7 @@ class Payload:
 
     def copy(self) -> Any:
         """A fresh deep copy of `value`."""
-        return _rebuild(self.value, _COPIES)
+        return orjson.loads(orjson.dumps(self.value))  # exact, for a value that `freeze` let through
 
     def __repr__(self) -> str:
         return f"Payload(<{len(self.canonical)} bytes>)"
@@ -230,8 +230,7 @@ def _canonical_number(value: float) -> Any:
 
 
 _Makers = Mapping[type, Callable[[Any], Any]]
-_COPIES: _Makers = {dict: dict.copy, list: list.copy}
-_UNSORTED: _Makers = {**_COPIES, float: _canonical_number}
+_UNSORTED: _Makers = {dict: dict.copy, list: list.copy, float: _canonical_number}
 _SORTED: _Makers = {**_UNSORTED, dict: _sorted_by_utf16}
 
 

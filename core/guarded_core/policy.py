@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from guarded_core.approval import DEFAULT_EXPIRY_SECONDS, MAX_APPROVALS
+from guarded_core.display import views
+from guarded_core.display.card import Card, Shown
 from guarded_core.errors import InvalidPolicy, InvalidTool
 from guarded_core.payload import PayloadLimits, freeze
+from guarded_core.provenance.labels import Labels
 from guarded_core.rules.case import Rule
 from guarded_core.rules.engine import PolicyEngine
 from guarded_core.spelling import did_you_mean
@@ -32,8 +35,16 @@ class ToolSettings:
         max_calls: calls a session may make of this tool, beside the session's own budget.
         schema_sha256: fingerprint the tool must have, so that a server that changes it is denied.
         open_arguments: honours ``additionalProperties`` of the tool's schema; otherwise every object is closed.
+        approval: when a person has to approve a call of a destructive or financial tool: "always", or only "unproven" calls, those that no require_origin rule vouches for.
         untrusted_output: whether outsiders may have written what it returns.
         trusted: JSON Pointers (``*`` for any item) of parts of an untrusted output that can be trusted all the same.
+        members: authenticated members wrote it: not trusted, but good enough for a read.
+        secret: JSON Pointers of parts that may not leave through free text; ``""`` is all of it.
+        named_by: JSON Pointers of the fields that a user calls a record by, or names of arguments that it is read by.
+        record_id: JSON Pointer of a record's id.
+        author: JSON Pointer of who wrote a record.
+        people: JSON Pointers of the fields of a record that hold addresses or names of people.
+        makes: whether a record that it returns is a new one, made by this call.
     """
 
     risk: ToolRisk | str | None = None
@@ -46,9 +57,18 @@ class ToolSettings:
     open_arguments: bool = False
     untrusted_output: bool = True
     trusted: tuple[str, ...] = ()
+    members: bool = False
+    secret: tuple[str, ...] = ()
+    named_by: tuple[str, ...] = ()
+    record_id: str | None = None
+    author: str | None = None
+    people: tuple[str, ...] = ()
+    makes: bool = False
+    approval: Literal["always", "unproven"] = "always"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "risk", _risk(self.risk))
+        self.labels()
         if not 1 <= self.approvals <= MAX_APPROVALS:
             raise InvalidPolicy(f"approvals is 1 to {MAX_APPROVALS}", where="approvals")
         for name in ("expires_seconds", "max_calls"):
@@ -57,6 +77,17 @@ class ToolSettings:
                 raise InvalidPolicy(f"{name} is at least 1; to forbid a tool, leave it out", where=name)
         if self.lower_risk and self.risk is None:
             raise InvalidPolicy("lower_risk needs the risk to lower to", where="lower_risk")
+        if self.approval not in ("always", "unproven"):
+            raise InvalidPolicy('must be "always" or "unproven"', where="approval")
+
+    def labels(self) -> Labels:
+        """What it says of the parts of the output. Raises InvalidPolicy."""
+        return Labels(**{name: getattr(self, name) for name in _LABELS})
+
+
+_LABELS = (
+    "untrusted_output", "trusted", "members", "secret", "named_by", "record_id", "author", "people", "makes"
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +107,7 @@ class Role:
             raise InvalidPolicy("max_calls is at least 1; a role without calls needs no tools", where="max_calls")
 
 
-class ToolExecutionPolicy:
+class ToolExecutionPolicy(Shown):
     """An exact allowlist with risks, limits and rules; immutable.
 
     An empty allowlist is legal and permits nothing.
@@ -108,6 +139,7 @@ class ToolExecutionPolicy:
         self._tools = {name: _settings(name, declared[name]) for name in declared}
         self._rules = tuple(rules)
         self._engine = PolicyEngine(self._rules)
+        self._labels = {name: settings.labels() for name, settings in self._tools.items()}
         self._roles = dict(roles or {})
         for role_name, role in self._roles.items():
             if unknown := sorted(role.tools - self._tools.keys()):
@@ -155,6 +187,10 @@ class ToolExecutionPolicy:
         """What the policy says of `tool`; None where it is not allowed."""
         return self._tools.get(tool)
 
+    def labels(self, tool: str) -> Labels:
+        """What the policy says of the parts of what `tool` returns; of a tool that it does not know, nothing good."""
+        return self._labels.get(tool, _UNLABELLED)
+
     def risk(self, spec: ToolSpec) -> ToolRisk | None:
         """The risk in force for a tool: the strictest declaration, unless the policy explicitly lowers it."""
         key = (spec.name, spec.risk)
@@ -191,6 +227,9 @@ class ToolExecutionPolicy:
             }
         )
 
+    def _card(self) -> Card:
+        return views.policy(self)
+
     def __repr__(self) -> str:
         return f"<ToolExecutionPolicy of {len(self._tools)} tools and {len(self._rules)} rules, {self.hash[:12]}>"
 
@@ -217,7 +256,8 @@ def _as_json(settings: ToolSettings | None) -> dict[str, Any] | None:
     if settings is None:
         return None
     risk = None if settings.risk is None else str(settings.risk)
-    return {**asdict(settings), "risk": risk, "trusted": list(settings.trusted)}
+    said = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(settings).items()}
+    return {**said, "risk": risk}
 
 
 def _rule_json(rule: Rule) -> Any:
@@ -225,6 +265,7 @@ def _rule_json(rule: Rule) -> Any:
     return rule.name if rule.spec is None else dict(rule.spec)
 
 
+_UNLABELLED = Labels()
 _HASHED = PayloadLimits(bytes=64 << 20, nodes=1 << 24)
 
 

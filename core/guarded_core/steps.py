@@ -68,7 +68,7 @@ Flow: TypeAlias = Generator[Step[Any], Any, T]
 _WORKERS = ThreadPoolExecutor(max_workers=32, thread_name_prefix="guarded")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Load(Step[Snapshot]):
     """Read one snapshot of the store."""
 
@@ -78,7 +78,7 @@ class Load(Step[Snapshot]):
         return services.store.load(self.query)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class AddRequest(Step[None]):
     """Keep a new approval request."""
 
@@ -89,7 +89,7 @@ class AddRequest(Step[None]):
         services.store.add_request(self.request, max_pending=self.max_pending)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Decide(Step[ApprovalRequest]):
     """Put a person's answer, where there is one, into the store; the request as it then stands."""
 
@@ -103,7 +103,7 @@ class Decide(Step[ApprovalRequest]):
         return approvals.answer(self.request_id, by=answer.by, approve=answer.approve, reason=answer.reason)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Commit(Step[None]):
     """Take everything an allowed call takes, or nothing."""
 
@@ -113,7 +113,7 @@ class Commit(Step[None]):
         services.store.commit(self.change)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Release(Step[None]):
     """Give back what a commit took."""
 
@@ -123,7 +123,7 @@ class Release(Step[None]):
         services.store.release(self.change)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Settle(Step[None]):
     """Record in the store how a committed call ended."""
 
@@ -133,18 +133,19 @@ class Settle(Step[None]):
         services.store.settle(self.settlement)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Deny(Step[int]):
     """Count a denial; the answer is how many equal ones the session tree has had."""
 
     event: AuditEvent
     root_id: str
+    call_key: str | None = None
 
     def perform(self, services: Services) -> int:
-        return services.store.deny(self.event, self.root_id)
+        return services.store.deny(self.event, self.root_id, self.call_key)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Record(Step[None]):
     """Append an event to the trail.
 
@@ -173,7 +174,7 @@ class Record(Step[None]):
         await append(self.event)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Ask(Step["Answer | None"]):
     """Put a request before a person; None where the answer comes another way."""
 

@@ -42,7 +42,7 @@ def visible_tools(
         ToolView(
             name=spec.name,
             description=spec.description,
-            schema=narrowed(spec, policy, engine),
+            schema=narrowed(spec, policy, engine, context),
             risk=policy.risk(spec),
         )
         for spec in sorted(specs, key=lambda spec: spec.name)
@@ -59,11 +59,15 @@ def is_visible(
     return not any(rules.blanket_denied_tools([name]) for rules in (policy.engine, engine))
 
 
-def narrowed(spec: ToolSpec, policy: ToolExecutionPolicy, engine: PolicyEngine) -> dict[str, Any]:
-    """The closed schema of `spec`, narrowed by the rules."""
+def narrowed(
+    spec: ToolSpec, policy: ToolExecutionPolicy, engine: PolicyEngine, context: ToolExecutionContext | None = None
+) -> dict[str, Any]:
+    """The closed schema of `spec`, narrowed by the rules, and to what a context's task may use."""
     settings = policy.settings(spec.name)
     schema = spec.closed_schema(keep_open=settings is not None and settings.open_arguments)
-    return dict(engine.narrow(spec.name, policy.engine.narrow(spec.name, schema)))
+    for rules in (policy.engine, engine, *((context.rules,) if context else ())):
+        schema = dict(rules.narrow(spec.name, schema))
+    return schema
 
 
 def openai_schema(view: ToolView) -> dict[str, Any]:

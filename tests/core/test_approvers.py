@@ -15,6 +15,7 @@ from guarded_core import (
     CallbackApprover,
     ConsoleApprover,
     Guard,
+    GuardConfigurationError,
     HumanApprovalRequired,
     MemoryStore,
     QueueApprover,
@@ -189,3 +190,28 @@ class TestConsole:
         assert '"to": "Ann\\u202eX\\u200b"' in screen
         assert "user-17" in screen
         assert "\u202e" not in screen
+
+    def test_what_differs_from_the_last_one_is_marked(self) -> None:
+        """From the second call of a tool on, the payload shows what changed since the last one that was approved."""
+        screen = io.StringIO()
+        guard = make_guard(ConsoleApprover("lee", read=io.StringIO("y\n\nn\n\ny\n\n"), write=screen))
+        with guard.session("user-17", tools=["pay"]):
+            guard.call("pay", {"amount": 5, "to": "Ann"})
+            with pytest.raises(ApprovalRejected):
+                guard.call("pay", {"amount": 7, "to": "Eve"})
+            guard.call("pay", {"amount": 6, "to": "Ann"})
+        first, rejected, second = screen.getvalue().split("Approval wanted")[1:]
+        assert "compared" not in first
+        assert '-   "amount": 5,\n+   "amount": 7,' in rejected
+        assert '-   "amount": 5,\n+   "amount": 6,\n    "to": "Ann"\n' in second
+
+
+def test_one_store() -> None:
+    """An approver that looks into the store serves the guards of one store."""
+    approver, store = QueueApprover(wait_seconds=0.01), MemoryStore()
+    make_guard(approver, store=store)
+    make_guard(approver, store=store)
+    with pytest.raises(GuardConfigurationError, match="one store"):
+        make_guard(approver)
+    with pytest.raises(GuardConfigurationError, match="no guard yet"):
+        QueueApprover().store  # noqa: B018

@@ -71,7 +71,7 @@ def test_is_found_nowhere(
     guard = Guard(
         ToolExecutionPolicy({"pay": "mutating", "ask": ToolSettings(risk="financial"), "forbidden": "read_only"}),
         approver=CallbackApprover(approver, by="reviewer-9"),
-        digest_key=b"k" * 32,
+        keys=b"k" * 32,
     )
     for tool in ("pay", "ask", "forbidden"):
         guard.tool(name=tool)(_tool)

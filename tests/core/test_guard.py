@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import hashlib
 import inspect
 import itertools
 import threading
+from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
 from pydantic import BaseModel, Field, SecretStr
 
 from guarded_core import (
+    AuditEvent,
     CallbackApprover,
     CallBudgetExhausted,
     DuplicateTool,
+    DurableToolAuditTrail,
     Guard,
     GuardConfigurationError,
     InMemoryToolAuditTrail,
@@ -23,8 +27,10 @@ from guarded_core import (
     InvalidTool,
     MemoryStore,
     NoSession,
+    Outcome,
     OutcomeUnknown,
     Role,
+    ToolAuditTrailError,
     ToolExecutionContext,
     ToolExecutionPolicy,
     ToolSettings,
@@ -457,6 +463,30 @@ class TestConstruction:
         """A guard built in code cannot reload from nowhere."""
         with pytest.raises(GuardConfigurationError):
             guard.reload()
+
+    def test_closes_what_it_opened(self, tmp_path: Path) -> None:
+        """A trail that the guard opened is closed with it, and can then be opened anew; one handed over is not."""
+        path = tmp_path / "audit.log"
+        guard = make_guard(audit=path)
+        with pytest.raises(ToolAuditTrailError):
+            DurableToolAuditTrail.open(path)
+        guard.close()
+        trail = DurableToolAuditTrail.open(path)
+        make_guard(audit=trail).close()
+        trail.append(AuditEvent(outcome=Outcome.NOTED, time_ns=1, call_id="c", tool="t"))
+
+    def test_keys_key_the_payload_digests(self) -> None:
+        """With keys, events carry a digest of the payload that nobody can guess without them; without, none."""
+        digests = []
+        for keys in (None, b"k" * 32, b"l" * 32):
+            guard = make_guard({"_add": "read_only"}, keys=keys)
+            guard.tool(_add)
+            with guard.session("user-17", tools=["_add"]):
+                guard.call("_add", {"a": 1})
+            digests.append(guard.audit.events[0].payload_digest)  # type: ignore[union-attr]
+        assert digests[0] is None
+        assert len(set(digests)) == 3
+        assert hashlib.sha256(b'{"a":1}').hexdigest() not in digests
 
     def test_one_trail_for_all(self) -> None:
         """The sink that is handed over is the one that is used."""

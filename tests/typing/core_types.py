@@ -30,7 +30,7 @@ class AccountStatus(AiTool):
 
     name = "account_status"
     description = "Looks up an account."
-    parameters = [ToolParam("account_id", "string", "The account.")]
+    parameters = (ToolParam("account_id", "string", "The account."),)
     risk = ToolRisk.READ_ONLY
 
     def execute(self, payload: dict[str, Any]) -> dict[str, str]:

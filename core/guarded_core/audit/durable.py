@@ -16,16 +16,17 @@ from guarded_core.audit.files import trail_path
 from guarded_core.audit.frames import encode_event
 from guarded_core.audit.group_commit import GroupCommit
 from guarded_core.audit.room import Room
-from guarded_core.audit.table import as_html, as_text
 from guarded_core.audit.verify import read, unsettled
 from guarded_core.audit.writer import Item, Pending, TrailWriter
+from guarded_core.display import views
+from guarded_core.display.card import Card, Shown
 from guarded_core.errors import ToolAuditTrailError
 
 DEFAULT_BYTES = 16 * 1024 * 1024
 DEFAULT_RECORDS = 4096
 
 
-class DurableToolAuditTrail:
+class DurableToolAuditTrail(Shown):
     """Appends events to a file, each chained to the one before and synced to the disk before `append` returns.
 
     Made by `open`. One process writes it, with as many threads and tasks as it likes: those that append at the same
@@ -183,10 +184,10 @@ class DurableToolAuditTrail:
         return f"<DurableToolAuditTrail of {self._writer.count} records>"
 
     def __str__(self) -> str:
-        return as_text(self.recent)
+        return views.events(self.recent).text()
 
-    def _repr_html_(self) -> str:
-        return as_html(self.recent)
+    def _card(self) -> Card:
+        return views.trail(self.recent, self._writer.count)
 
 
 def _close(writer: TrailWriter, group: GroupCommit[Item]) -> None:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Any, Self
 
+from guarded_core.display import views
+from guarded_core.display.card import Card, Shown
 from guarded_core.tool import ToolRisk
 
 MAX_PRINCIPAL = 256
@@ -38,7 +40,7 @@ TERMINAL = frozenset({Outcome.SUCCEEDED, Outcome.FAILED, Outcome.UNKNOWN})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AuditEvent:
+class AuditEvent(Shown):
     """One thing that happened to one call.
 
     Payload values, and names that a model chose, never enter: `tool` is a registered name, a valid identifier or its
@@ -132,6 +134,9 @@ class AuditEvent:
             number = getattr(self, name)
             if type(number) is not int or not 0 <= number < 1 << 63:
                 raise ValueError(f"not an audit event: {name} is no count")
+
+    def _card(self) -> Card:
+        return views.event(self)
 
 
 _FIELDS = tuple((f.name, f.default) for f in fields(AuditEvent))

@@ -7,12 +7,15 @@ from collections import deque
 from typing import ClassVar
 
 from guarded_core.audit.event import AuditEvent
+from guarded_core.display import views
+from guarded_core.display.card import Card, Shown
 from guarded_core.errors import ToolAuditTrailError
 
 MAX_CAPACITY = 1_000_000
+_SHOWN = 20
 
 
-class InMemoryToolAuditTrail:
+class InMemoryToolAuditTrail(Shown):
     """Keeps the newest `capacity` events; the oldest go first.
 
     Args:
@@ -53,3 +56,6 @@ class InMemoryToolAuditTrail:
 
     def __repr__(self) -> str:
         return f"<InMemoryToolAuditTrail of {len(self)} events, {self._sequence} appended>"
+
+    def _card(self) -> Card:
+        return views.trail(self.records[-_SHOWN:], len(self))

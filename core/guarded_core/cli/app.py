@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from guarded_core.cli import audit, policy
+from guarded_core.cli import approvals, audit, policy
 from guarded_core.cli.demo import demo
 
 app = typer.Typer(
@@ -15,3 +15,4 @@ app = typer.Typer(
 app.command()(demo)
 app.add_typer(policy.app, name="policy")
 app.add_typer(audit.app, name="audit")
+app.add_typer(approvals.app, name="approvals")

@@ -18,10 +18,7 @@ import orjson
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
-from rich.text import Text
 
-from guarded_core.audit import table
 from guarded_core.audit import verify as reading
 from guarded_core.audit.chain import AuditKeys, Head
 from guarded_core.audit.durable import DurableToolAuditTrail
@@ -30,6 +27,8 @@ from guarded_core.audit.files import trail_path
 from guarded_core.audit.repair import repair as mend
 from guarded_core.audit.walk import Progress as Report
 from guarded_core.audit.walk import load_head
+from guarded_core.display import views
+from guarded_core.display.terminal import grid_rich
 from guarded_core.errors import ToolAuditTrailError
 
 app = typer.Typer(no_args_is_help=True, help="Verify, read and mend an audit trail.")
@@ -268,13 +267,9 @@ def _print_table(records: Iterable[tuple[int, AuditEvent]]) -> None:
     if not records:
         typer.echo("no events")
     elif not console.is_terminal:
-        typer.echo(table.as_text(records))
+        typer.echo(views.events(records).text())
     else:
-        grid = Table(*table.COLUMNS)
-        for number, event in records:
-            # As text: square brackets in a name are no markup.
-            grid.add_row(*map(Text, table.row(number, event)))
-        console.print(grid)
+        console.print(grid_rich(views.events(records)))
 
 
 def _write_jsonl(records: Iterable[tuple[int, AuditEvent]], file: TextIO) -> None:

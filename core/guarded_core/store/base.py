@@ -15,6 +15,7 @@ from guarded_core.approval import ApprovalRequest, RequestStore
 from guarded_core.audit.event import AuditEvent
 from guarded_core.ledger import CallState, LedgerEntry
 from guarded_core.rules.case import Reservation, Window
+from guarded_core.struct import struct
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +31,7 @@ class Counter:
     limit: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@struct
 class Query:
     """What a judgement needs to know.
 
@@ -53,7 +54,7 @@ class Query:
     call_keys: tuple[str, str] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@struct
 class Snapshot:
     """One consistent reading of a store.
 
@@ -78,7 +79,7 @@ class Snapshot:
     denials: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@struct
 class Change:
     """Everything an allowed call takes, at once.
 
@@ -101,7 +102,7 @@ class Change:
     supersedes: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@struct
 class Settlement:
     """How a call ended.
 

@@ -103,7 +103,9 @@ class MemoryStore:
                     del flags[flag]
             for request in change.requests:
                 self._requests[request.id] = replace(request, version=request.version + 2)
-            if change.claim is not None:
+            if change.claim is not None and change.supersedes == call_id:
+                self._ledger[call_id] = replace(change.claim, state=CallState.SUSPENDED)
+            elif change.claim is not None:
                 self._unclaim(change.claim)
 
     def settle(self, settlement: Settlement) -> None:

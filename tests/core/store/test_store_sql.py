@@ -21,8 +21,9 @@ pytest.importorskip("sqlalchemy")
 
 import sqlalchemy as sa
 
-from guarded_core.audit.chain import Head
+from guarded_core.audit.chain import Head, plain_seal
 from guarded_core.audit.event import Outcome
+from guarded_core.audit.frames import parse_header
 from guarded_core.errors import GuardConfigurationError, ToolAuditTrailError
 from guarded_core.ledger import CallState
 from guarded_core.store.base import Conflict, SessionRecord, Settlement
@@ -280,6 +281,8 @@ def lose_connection(store: SqlStore, *, before_commit: bool) -> list[str]:
             raw.commit()
         with unpooled(store._database.engine.url).begin() as other:
             other.exec_driver_sql(f"SELECT pg_terminate_backend({raw.info.backend_pid}, 5000)")
+        if not before_commit:
+            connection.exec_driver_sql("SELECT 'the answer'")  # raises what a COMMIT without an answer would
 
     return lost
 
@@ -324,6 +327,23 @@ def test_other_events_whose_answer_is_lost(
     assert lost == ["lost"]
     assert len(store.trail()) == 2
     assert fault(store) is None
+
+
+def test_commit_that_stays_in_doubt(
+    postgres_url: str, open_store: OpenStore, sample: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit whose answer never comes raises, is reported as unsettled, and leaves a store that goes on."""
+    monkeypatch.setattr(database, "_PAUSES", ())
+    store = open_store(postgres_url)
+    store.record(sample.event(Outcome.NOTED))
+    lose_connection(store, before_commit=False)
+    lost, next_one = sample.change(counters={"c": 9}), sample.change(counters={"c": 9})
+    with pytest.raises(sa.exc.OperationalError):
+        store.commit(lost)
+    store.commit(next_one)
+    assert store.load(sample.query(counters=("c",))).spent == {"c": 2}
+    assert set(store.trail().unsettled()) == {lost.event, next_one.event}
+    assert store.trail().verify().writers == 2
 
 
 def test_lost_server_is_an_error(
@@ -617,6 +637,21 @@ def test_cuts_are_found_by_heads_kept_elsewhere(
     run(url, *statements)
     assert fault(store) is None
     assert fault(store, *heads) == "truncated"
+
+
+def test_a_chain_is_not_replaced_by_one_of_its_name(url: str, open_store: OpenStore, sample: Any) -> None:
+    """Without keys anybody can seal a new chain; that it is not the one that was registered shows all the same."""
+    written_trail(url, sample)
+    store = open_store(url)
+    row = store._database.read(sa.select(tables.writers).where(tables.writers.c.n == 1))[0]
+    begun, _ = parse_header(row.header.encode())
+    line, _ = replace(begun, created_ns=0).encode(b"-", plain_seal)
+    with store._database.engine.begin() as connection:
+        connection.execute(sa.delete(tables.events).where(tables.events.c.writer == 1))
+        connection.execute(
+            sa.update(tables.writers).where(tables.writers.c.n == 1).values(header=line[:-1].decode(), head=None)
+        )
+    assert fault(store) == "corrupt"
 
 
 def test_chains_go_on_past_a_head(url: str, open_store: OpenStore, sample: Any) -> None:

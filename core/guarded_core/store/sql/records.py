@@ -17,7 +17,7 @@ from guarded_core.tool import ToolRisk
 _log = logging.getLogger("guarded_core")
 
 _REQUEST_BODY = tuple(f.name for f in fields(ApprovalRequest) if f.name not in ("state", "version"))
-_ENTRY_BODY = ("call_id", "key", "twin_key", "tool", "principal", "session_id", "digest")
+_ENTRY_BODY = ("call_id", "key", "twin_key", "tool", "principal", "session_id", "digest", "arguments")
 _TUPLES = ("on_behalf_of", "reasons")
 
 

@@ -155,6 +155,17 @@ consume_request = (
 replace_request = update(requests).where(requests.c.id == bindparam("of"), requests.c.version == bindparam("was"))
 
 keep_entry = insert(ledger).values(claimed_ns=now_ns())
+# No row comes back where another process has gone on with the paused call.
+resume_entry = (
+    update(ledger)
+    .where(ledger.c.call_id == bindparam("of"), ledger.c.state == CallState.SUSPENDED.value)
+    .values(state=CallState.CLAIMED.value, claimed_ns=now_ns())
+    .returning(ledger.c.call_id)
+)
+pause_entry = update(ledger).where(ledger.c.call_id == bindparam("of")).values(state=CallState.SUSPENDED.value)
+entry_by_id = select(ledger.c.state, ledger.c.body, ledger.c.output, ledger.c.expires_ns).where(
+    ledger.c.call_id == bindparam("of")
+)
 drop_entry = delete(ledger).where(ledger.c.call_id == bindparam("of"))
 drop_claim = delete(claims).where(claims.c.key == bindparam("of"), claims.c.call_id == bindparam("by"))
 settle_entry = (

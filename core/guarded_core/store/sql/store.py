@@ -231,6 +231,11 @@ class SqlStore:
 
         self._lanes.run(work)
 
+    def entry(self, call_id: str) -> LedgerEntry | None:
+        """The ledger's entry of that call."""
+        rows = self._database.read(sql.entry_by_id, {"of": call_id})
+        return entry_of(rows[0].state, rows[0].body, rows[0].output, rows[0].expires_ns) if rows else None
+
     def add_request(self, request: ApprovalRequest, *, max_pending: int) -> None:
         """Keep a new request. Raises TooManyRequests where the session has `max_pending` live pending ones."""
 

@@ -85,6 +85,10 @@ def _claim(database: Database, connection: Connection, change: Change) -> None:
     claim = change.claim
     if claim is None:
         return
+    if change.supersedes == claim.call_id:
+        if connection.execute(sql.resume_entry, {"of": claim.call_id}).first() is None:
+            raise Conflict("claim", claim.key)
+        return
     for key in sorted({claim.key, claim.twin_key}):
         values = {"key": key, "call_id": claim.call_id, "supersedes": change.supersedes}
         if connection.execute(database.statements.claim, values).first() is None:
@@ -107,7 +111,9 @@ def give_back(database: Database, connection: Connection, change: Change) -> Non
     for request in sorted(change.requests, key=lambda request: request.id):
         version = {"was": request.version + 1, "version": request.version + 2}
         connection.execute(sql.replace_request, {"of": request.id, "state": request.state.value, **version})
-    if change.claim is not None:
+    if change.claim is not None and change.supersedes == call_id:
+        connection.execute(sql.pause_entry, {"of": call_id})
+    elif change.claim is not None:
         for key in sorted({change.claim.key, change.claim.twin_key}):
             connection.execute(sql.drop_claim, {"of": key, "by": call_id})
         connection.execute(sql.drop_entry, {"of": call_id})

@@ -1,13 +1,15 @@
-"""How people see what the guard holds: escaped text and tables, nothing that a payload could draw itself."""
+"""Text in which every character shows."""
 
 from __future__ import annotations
 
+import difflib
 import json
 import unicodedata
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from guarded_core.approval import ApprovalRequest
+if TYPE_CHECKING:
+    from guarded_core.approval import ApprovalRequest
 
 # Control, format (zero-width, bidirectional), private, unassigned, surrogate; line and paragraph separators.
 _INVISIBLE = frozenset({"Cc", "Cf", "Co", "Cn", "Cs", "Zl", "Zp"})
@@ -27,10 +29,19 @@ def _escape(char: str) -> str:
     return char.encode("ascii", "backslashreplace").decode() if ord(char) > 0x7F else f"\\x{ord(char):02x}"
 
 
-def payload_text(arguments: Any) -> str:
-    """The arguments whole, as indented JSON in which every character is visible."""
+def payload_text(arguments: Any, last: Any = None) -> str:
+    """The arguments whole, as indented JSON in which every character is visible.
+
+    With `last`, an earlier payload, what is new begins with ``+`` and what is gone with ``-``.
+    """
+    if last is None:
+        return "\n".join(_lines(arguments))
+    return "\n".join(line for line in difflib.ndiff(_lines(last), _lines(arguments)) if line[0] != "?")
+
+
+def _lines(arguments: Any) -> list[str]:
     lines = json.dumps(arguments, indent=2, ensure_ascii=False, sort_keys=True).split("\n")
-    return "\n".join(visible(line) for line in lines)
+    return [visible(line) for line in lines]
 
 
 def time_text(time_ns: int) -> str:
@@ -38,8 +49,12 @@ def time_text(time_ns: int) -> str:
     return f"{datetime.fromtimestamp(time_ns / 1e9, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def request_text(request: ApprovalRequest) -> str:
-    """A request as a person reads it at a terminal: who, what, why, and the whole payload."""
+def request_text(request: ApprovalRequest, last: Any = None) -> str:
+    """A request as a person reads it at a terminal: who, what, why, and the whole payload.
+
+    With `last`, the payload of this tool that was approved last, it shows what differs.
+    """
+    compared = [] if last is None else ["  compared with the last call of this tool that was approved here:"]
     chain = " on behalf of ".join([request.principal, *reversed(request.on_behalf_of)])
     return "\n".join(
         (
@@ -49,6 +64,7 @@ def request_text(request: ApprovalRequest) -> str:
             f"  people   {len(request.approvers)} of {request.required}",
             f"  until    {time_text(request.expires_ns)}",
             f"  request  {request.id}",
-            payload_text(request.arguments),
+            *compared,
+            payload_text(request.arguments, last),
         )
     )

@@ -1,0 +1,131 @@
+"""``guarded approvals``: see what agents ask for, and decide it, from another terminal than theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from guarded_core.approval import ApprovalRequest, Approvals
+from guarded_core.display import request_text, time_text, visible
+from guarded_core.errors import GuardConfigurationError, InvalidApproval
+
+if TYPE_CHECKING:
+    from guarded_core.store.sql import SqlStore
+
+_FEWEST_DIGITS = 4
+
+app = typer.Typer(no_args_is_help=True, help="Decide the calls that agents have asked about.")
+
+Url = Annotated[
+    str,
+    typer.Option("--store", help="The guard's store, such as sqlite:///guard.db.", envvar="GUARDED_STORE"),
+]
+Request = Annotated[str, typer.Argument(help="From `guarded approvals list`; its first digits, four or more, are enough.")]
+By = Annotated[str, typer.Option(help="Who you are; it is recorded.", envvar="GUARDED_APPROVER")]
+
+
+@app.command("list")
+def list_(store: Url) -> None:
+    """Show the calls that wait for a person, the oldest first."""
+    with _open(store) as opened:
+        waiting = Approvals(opened).pending()
+    if not waiting:
+        typer.echo("nothing waits for approval")
+        return
+    table = Table("request", "tool", "for", "because", "people", "until", box=None)
+    for request in waiting:
+        # Text: what a request says must not be read as markup.
+        cells = (
+            request.id[:8],
+            request.tool,
+            visible(request.principal),
+            visible(", ".join(request.reasons)),
+            f"{len(request.approvers)} of {request.required}",
+            time_text(request.expires_ns),
+        )
+        table.add_row(*map(Text, cells))
+    Console().print(table)
+
+
+@app.command()
+def show(request: Request, store: Url) -> None:
+    """Show one request whole: who asks, why, and exactly what would run."""
+    with _open(store) as opened:
+        typer.echo(request_text(_found(opened, request)))
+
+
+@app.command()
+def approve(
+    request: Request,
+    store: Url,
+    by: By,
+    reason: Annotated[str, typer.Option(help="Why; it is recorded.")] = "",
+    yes: Annotated[bool, typer.Option("--yes", help="Do not show the request and ask again.")] = False,
+) -> None:
+    """Approve one call, once, exactly as it is shown."""
+    with _open(store) as opened:
+        found = _found(opened, request)
+        if not yes:
+            typer.echo(request_text(found))
+            typer.confirm(f"{by}, approve this call?", abort=True)
+        decided = Approvals(opened).decide(found.id, by=by, approve=True, reason=reason)
+    missing = decided.required - len(decided.approvers)
+    typer.echo(f"approved by {by}" + (f"; {missing} more to approve it" if missing > 0 else ""))
+
+
+@app.command()
+def deny(
+    request: Request,
+    store: Url,
+    by: By,
+    reason: Annotated[str, typer.Option(help="Why; the model is told.")] = "",
+) -> None:
+    """Refuse one call."""
+    with _open(store) as opened:
+        Approvals(opened).decide(_found(opened, request).id, by=by, approve=False, reason=reason)
+    typer.echo(f"denied by {by}")
+
+
+def _found(store: SqlStore, request_id: str) -> ApprovalRequest:
+    """The request of that id, or the one pending request whose id begins so."""
+    exact = store.request(request_id)
+    if exact is not None:
+        return exact
+    waiting = Approvals(store).pending() if len(request_id) >= _FEWEST_DIGITS else []
+    matching = [request for request in waiting if request.id.startswith(request_id)]
+    if len(matching) != 1:
+        raise InvalidApproval("more than one request begins so" if matching else "no such request waits")
+    return matching[0]
+
+
+@contextmanager
+def _open(url: str) -> Iterator[SqlStore]:
+    """The store that exists at `url`; what goes wrong there ends the command with one line."""
+    from sqlalchemy import make_url
+    from sqlalchemy.exc import SQLAlchemyError
+
+    from guarded_core.store.sql import SqlStore
+
+    try:
+        parsed = make_url(url)
+        if parsed.get_backend_name() == "sqlite" and not Path(parsed.database or "").is_file():
+            _fail("there is no such store")  # opening would make an empty one
+        with SqlStore.open(url) as store:
+            yield store
+    except (GuardConfigurationError, InvalidApproval) as error:
+        _fail(str(error))
+    except SQLAlchemyError as error:
+        # Its text may quote the URL, and that a password.
+        _fail(f"the store cannot be used: {type(error).__name__}")
+
+
+def _fail(message: str) -> None:
+    typer.echo(message, err=True)
+    raise typer.Exit(1)

@@ -1,0 +1,150 @@
+"""``guarded approvals``: what each command prints and does, and a person who decides while an agent waits."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from guarded_core import ApprovalRejected, Guard, HumanApprovalRequired, QueueApprover, ToolExecutionPolicy, ToolSettings
+from guarded_core.approval import RequestState
+from guarded_core.cli.app import app
+
+pytest.importorskip("sqlalchemy")
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """Of a store in this test's folder."""
+    return f"sqlite:///{tmp_path}/guard.db"
+
+
+def guarded(url: str, command: str, *arguments: str, typed: str = "") -> Result:
+    """Run a command on the store, as kim."""
+    env = {"GUARDED_STORE": url, "GUARDED_APPROVER": "kim", "COLUMNS": "200"}
+    return CliRunner(env=env).invoke(app, ["approvals", command, *arguments], input=typed)
+
+
+def asking(url: str, approver: Any = None, **settings: Any) -> Guard:
+    """A guard on the store with one financial tool."""
+    guard = Guard(ToolExecutionPolicy({"pay": ToolSettings(risk="financial", **settings)}), store=url, approver=approver)
+
+    @guard.tool
+    def pay(amount: int, to: str) -> str:
+        """Pay."""
+        return f"paid {amount}"
+
+    return guard
+
+
+@pytest.fixture
+def waiting(url: str) -> Guard:
+    """A guard whose store has one request waiting."""
+    guard = asking(url, approvals=2)
+    with guard.session("[red]user", tools=["pay"]), pytest.raises(HumanApprovalRequired):
+        guard.call("pay", {"amount": 5, "to": "Ann\u202e"})
+    return guard
+
+
+def test_list(url: str, waiting: Guard) -> None:
+    """Waiting requests are listed with a short id; nothing in them is read as markup."""
+    (request,) = waiting.approvals.pending()
+    result = guarded(url, "list")
+    assert result.exit_code == 0
+    for shown in (request.id[:8], "pay", "[red]user", "risk:financial", "0 of 2"):
+        assert shown in result.output
+
+
+def test_nothing_waits(url: str) -> None:
+    """An empty list says so."""
+    asking(url)
+    assert guarded(url, "list").output == "nothing waits for approval\n"
+
+
+def test_show(url: str, waiting: Guard) -> None:
+    """A request is shown whole, by the first digits of its id, with every character visible."""
+    (request,) = waiting.approvals.pending()
+    result = guarded(url, "show", request.id[:6])
+    assert request.id in result.output
+    assert '"to": "Ann\\u202e"' in result.output
+    assert "\u202e" not in result.output
+
+
+def test_approve_shows_what_it_approves(url: str, waiting: Guard) -> None:
+    """Approving shows the request first, and does nothing without a yes; then it says who is still missing."""
+    (request,) = waiting.approvals.pending()
+    refused = guarded(url, "approve", request.id, typed="n\n")
+    assert refused.exit_code == 1
+    assert '"amount": 5' in refused.output
+    assert waiting.approvals.get(request.id).votes == ()
+    result = guarded(url, "approve", request.id, "--reason", "ticket 7", typed="y\n")
+    assert result.output.endswith("approved by kim; 1 more to approve it\n")
+    assert guarded(url, "approve", request.id[:8], "--yes", "--by", "lee").output == "approved by lee\n"
+    decided = waiting.approvals.get(request.id)
+    assert (decided.state, decided.approvers) == (RequestState.APPROVED, ("kim", "lee"))
+    assert decided.votes[0].reason == "ticket 7"
+
+
+def test_deny(url: str, waiting: Guard) -> None:
+    """A denial and its reason are stored."""
+    (request,) = waiting.approvals.pending()
+    assert guarded(url, "deny", request.id, "--reason", "too much").output == "denied by kim\n"
+    decided = waiting.approvals.get(request.id)
+    assert (decided.state, decided.votes[0].reason) == (RequestState.REJECTED, "too much")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("approve", "ffff", "--yes"), "no such request waits\n"),
+        (("approve", "", "--yes"), "no such request waits\n"),
+        (("approve", "ID", "--yes", "--by", "[red]user"), "nobody approves their own call; another person has to decide\n"),
+    ],
+)
+def test_what_cannot_be_decided(url: str, waiting: Guard, arguments: tuple[str, ...], message: str) -> None:
+    """An unknown id, or a person who may not decide, ends with one line and status 1."""
+    (request,) = waiting.approvals.pending()
+    result = guarded(url, *(request.id if argument == "ID" else argument for argument in arguments))
+    assert (result.exit_code, result.stderr) == (1, message)
+
+
+def test_a_short_id_that_fits_two(url: str, waiting: Guard) -> None:
+    """An id that two requests begin with decides neither."""
+    (request,) = waiting.approvals.pending()
+    waiting.store.add_request(replace(request, id=request.id[:8] + "x" * 24), max_pending=16)
+    assert guarded(url, "deny", request.id[:8]).stderr == "more than one request begins so\n"
+
+
+def test_no_store_is_made(tmp_path: Path) -> None:
+    """A URL that leads nowhere makes no new store, and is not quoted."""
+    assert guarded(f"sqlite:///{tmp_path}/none.db", "list").stderr == "there is no such store\n"
+    assert list(tmp_path.iterdir()) == []
+    assert "s3cret" not in guarded("mysql://kim:s3cret@host/db", "list").output
+
+
+@pytest.mark.parametrize("command", ["approve", "deny"])
+def test_a_person_decides_while_the_agent_waits(url: str, command: str) -> None:
+    """A call waits in one place; a person at another terminal decides it there, and it goes on or is refused."""
+    guard = asking(url, QueueApprover(wait_seconds=30, poll_seconds=0.01))
+    outcome: list[Any] = []
+
+    def agent() -> None:
+        with guard.session("user-17", tools=["pay"]):
+            try:
+                outcome.append(guard.call("pay", {"amount": 5, "to": "Ann"}))
+            except ApprovalRejected as error:
+                outcome.append(str(error))
+
+    running = threading.Thread(target=agent)
+    running.start()
+    while not guard.approvals.pending():
+        time.sleep(0.01)
+    options = ("--yes",) if command == "approve" else ("--reason", "too much")
+    assert guarded(url, command, guard.approvals.pending()[0].id, *options).exit_code == 0
+    running.join()
+    assert outcome[0] == "paid 5" if command == "approve" else "too much" in outcome[0]
