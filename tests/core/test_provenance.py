@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
+from datetime import date
 from typing import Any
 
 import pytest
+from pydantic import BaseModel, ConfigDict
 
 from guarded_core.provenance import memory
 from guarded_core.provenance.labels import Labels
@@ -25,6 +28,7 @@ FILES = Labels(named_by=("/*/name",), record_id="/*/id", trusted=("/*/id",))
 
 
 def memory_of(request: str = "", principal: str = "user-17") -> Provenance:
+    """The memory of a session with this request."""
     origins = Provenance(principal)
     origins.said(request)
     return origins
@@ -36,6 +40,7 @@ def origin(origins: Provenance, value: Any, kind: str = "auto") -> str:
 
 
 def mail(number: int, sender: str, *recipients: str, subject: str = "hello", body: str = "") -> dict[str, Any]:
+    """A mail as a tool returns it."""
     return {"id": number, "sender": sender, "recipients": list(recipients), "subject": subject, "body": body}
 
 
@@ -312,3 +317,39 @@ def test_no_memory_vouches_for_nothing() -> None:
     assert [trace.origin.value for trace in NO_ORIGINS.trace("ann@example.com")] == ["unknown"]
     assert NO_ORIGINS.leaks("") is not None
     assert [traces[0].origin.value for traces in NO_ORIGINS.identifiers("")] == ["unknown"]
+
+
+class TestShapes:
+    def test_an_output_that_holds_itself_ends(self) -> None:
+        """And what was not read is not taken for read."""
+        output: dict[str, Any] = {"to": "bob@example.com"}
+        output["again"] = output
+        origins = memory_of("pay the bill in 'bill-1.txt'")
+        origins.observe("directory", output, Labels(untrusted_output=False))
+        origins.observe("read", f"to {IBAN}", FILE, arguments={"path": "bill-1.txt"})
+        assert [origin(origins, value) for value in ("bob@example.com", IBAN)] == ["trusted", "untrusted"]
+
+    def test_models_dataclasses_and_dates(self) -> None:
+        """By their fields, extra ones too."""
+
+        class Person(BaseModel):
+            model_config = ConfigDict(extra="allow")
+            mail: str
+
+        @dataclass
+        class Entry:
+            who: Person
+            when: date
+
+        entry = Entry(Person(mail="bob@example.com", other="zoe@example.com"), date(2024, 5, 15))  # type: ignore[call-arg]
+        origins = memory_of()
+        origins.observe("directory", entry, Labels(trusted=("/who/mail", "/when")))
+        found = [origin(origins, value) for value in ("bob@example.com", "2024-05-15", "zoe@example.com")]
+        assert found == ["trusted", "trusted", "untrusted"]
+
+    def test_a_part_of_a_long_secret_is_one(self) -> None:
+        """Eight words in a row are enough."""
+        origins = memory_of()
+        text = " ".join(f"word{number}" for number in range(64))
+        origins.observe("me", text, Labels(secret=("",)))
+        assert origins.leaks("so: " + " ".join(text.split()[8:16])) is not None

@@ -18,6 +18,8 @@ from guarded_core import (
 )
 from guarded_core.errors import CallBudgetExhausted
 from guarded_core.policy_file import dump_policy, parse_policy
+from guarded_core.policy_lint import lint
+from guarded_core.policy_trial import Earlier, PolicyCase, run_cases
 from guarded_core.provenance.origin import Origin
 from guarded_core.rules.case import Action, Case
 from guarded_core.rules.kinds import RequireOrigin
@@ -351,3 +353,26 @@ class TestTask:
         """At once, not at the first call."""
         with pytest.raises(GuardConfigurationError):
             Office().guard.session("ann", **settings)
+
+
+class TestTrial:
+    """`guarded policy check` and `test` know of origins."""
+
+    def test_lint_finds_no_contradiction_where_the_session_decides(self) -> None:
+        """A list of values and an origin go together."""
+        rule = '[[rules]]\nkind = "allow_tool_param"\ntool = "pay"\nparam = "to"\nallow = ["GB29NWBK60161331926819"]\n'
+        assert [finding.message for finding in lint(parse_policy(POLICY + rule))] == []
+
+    def test_lint_names_a_waiver_that_nothing_can_earn(self) -> None:
+        """`approval = "unproven"` without a rule about origins."""
+        (finding,) = lint(parse_policy(POLICY.partition("[[rules]]")[0]))
+        assert finding.where == "tools.pay.approval"
+
+    def test_a_case_has_a_request_and_earlier_outputs(self) -> None:
+        """So that a policy's rules about origins can be tested."""
+        before = [Earlier(tool="read", arguments={"path": "x"}, returns="eve@evil.example")]
+        cases = [
+            PolicyCase(tool="send", arguments={"to": [to]}, before=before, request="to bob@example.com", expect=expect)
+            for to, expect in (("bob@example.com", "allow"), ("eve@evil.example", "deny"))
+        ]
+        assert [result.failure for result in run_cases(parse_policy(POLICY), cases)] == ["", ""]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import date
 from decimal import Decimal
@@ -17,7 +17,7 @@ from guarded_core.rules.params import Param
 
 Path = tuple[str, ...]
 
-MAX_LEAVES = 100_000
+MAX_NODES, MAX_LEVELS = 100_000, 64
 _ITEM = "*"
 _MAX_KNOWN_PATHS = 4096
 
@@ -37,28 +37,33 @@ class Leaf:
     text: str
 
 
-def leaves(output: Any) -> Iterator[Leaf]:
-    """Every leaf of JSON-like output: models, dataclasses, mappings, sequences; what is none of them has no leaves.
+def leaves(output: Any) -> tuple[list[Leaf], bool]:
+    """Every leaf of JSON-like output: models, dataclasses, mappings, sequences; anything else has none.
 
-    Stops after 100,000: what is left out is unknown.
+    The second value tells whether that is all of them: not so beyond 100,000 nodes, or 64 levels.
     """
     pending: list[tuple[Any, Path, Path]] = [(output, (), ())]
-    count = 0
-    while pending and count < MAX_LEAVES:
+    found: list[Leaf] = []
+    is_whole = True
+    nodes = 0
+    while pending:
         value, path, place = pending.pop()
+        nodes += 1
+        if nodes > MAX_NODES:
+            return found, False
         text = _scalar(value)
         if text is not None:
-            count += 1
-            yield Leaf(path, place, text)
-            continue
-        if isinstance(value, list | tuple | set | frozenset):
+            found.append(Leaf(path, place, text))
+        elif len(path) >= MAX_LEVELS:
+            is_whole = False
+        elif isinstance(value, list | tuple | set | frozenset):
             pending += [(item, (*path, _ITEM), (*place, str(index))) for index, item in enumerate(value)]
-            continue
-        members = _members(value)
-        if isinstance(value, Mapping):
-            count += len(members)
-            yield from (Leaf(path, place, key) for key in members)
-        pending += [(member, (*path, key), (*place, key)) for key, member in members.items()]
+        else:
+            members = _members(value)
+            if isinstance(value, Mapping):
+                found += [Leaf(path, place, key) for key in members]
+            pending += [(member, (*path, key), (*place, key)) for key, member in members.items()]
+    return found, is_whole
 
 
 def _scalar(value: Any) -> str | None:
@@ -77,7 +82,7 @@ def _members(value: Any) -> dict[str, Any]:
     if isinstance(value, Mapping):
         return {str(key): member for key, member in value.items()}
     if isinstance(value, BaseModel):
-        return {name: getattr(value, name) for name in type(value).model_fields}
+        return {name: getattr(value, name) for name in type(value).model_fields} | (value.model_extra or {})
     if is_dataclass(value) and not isinstance(value, type):
         return {f.name: getattr(value, f.name) for f in fields(value)}
     return {}

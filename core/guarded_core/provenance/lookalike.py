@@ -14,13 +14,18 @@ class Lookalikes:
     def __init__(self) -> None:
         self._known: set[str] = set()
         self._without_one: set[str] = set()
+        self._is_full = False
 
     def know(self, identifier: str) -> None:
         """Take in a known address, account or link; the domain of an address and the host of a link count too."""
         for name in _parts(identifier):
-            if name not in self._known and len(self._known) < _MAX_KNOWN and len(name) <= _MAX_LENGTH:
-                self._known.add(name)
-                self._without_one.update(_shortened(name))
+            if name in self._known or len(name) > _MAX_LENGTH:
+                continue
+            if len(self._known) >= _MAX_KNOWN:
+                self._is_full = True
+                return
+            self._known.add(name)
+            self._without_one.update(_shortened(name))
 
     def resembles(self, identifier: str) -> bool:
         """Whether it, or its domain or host, is not known itself but one insertion, deletion or substitution away."""
@@ -29,6 +34,8 @@ class Lookalikes:
     def _is_near(self, name: str) -> bool:
         if name in self._known:
             return False
+        if self._is_full:
+            return True  # it may resemble one that did not fit
         shortened = set(_shortened(name))
         # Shorter by one, equal but for one, longer by one.
         return name in self._without_one or bool(shortened & self._without_one) or bool(shortened & self._known)

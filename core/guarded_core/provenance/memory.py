@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
-from guarded_core.provenance.labels import MAX_LEAVES, Labels, Leaf, leaves
+from guarded_core.provenance.labels import Labels, Leaf, leaves
 from guarded_core.provenance.lookalike import Lookalikes
 from guarded_core.provenance.origin import UNKNOWN, Origin, Trace
 from guarded_core.provenance.phrases import PhraseIndex
@@ -39,7 +39,7 @@ MAX_PROPOSED = 10_000
 MAX_SECRETS = 20_000
 MAX_UNREAD = 8_192
 MAX_UNREAD_OUTPUTS = 64
-_MIN_SECRET = 4
+_MIN_SECRET, _SECRET_WORDS = 4, 8
 _MAX_TYPED = 256
 _SECRET_WORD = re.compile(r"\w+")
 _RANK = {origin: rank for rank, origin in enumerate(Origin)}
@@ -109,7 +109,7 @@ class Provenance:
             self._say(text)
 
     def known_as(self, *names: str) -> None:
-        """Take in names, addresses and accounts that the user goes by: as good as said, and what he wrote is his own."""
+        """Take in names, addresses and accounts that the user goes by: as if said; what they wrote is theirs."""
         with self._lock:
             for name in filter(None, names):
                 self._say(name)
@@ -133,8 +133,10 @@ class Provenance:
             arguments: what it was called with: what an output echoes of them gains nothing by it.
             call_id: the guard's id of the call.
         """
-        reading = _Reading(tool, call_id, labels, arguments or {}, list(leaves(output)))
+        found, is_whole = leaves(output)
+        reading = _Reading(tool, call_id, labels, arguments or {}, found)
         with self._lock:
+            self._is_complete = self._is_complete and is_whole
             self._unread.append(reading)
             self._unread_characters += sum(len(leaf.text) for leaf in reading.leaves)
             if self._unread_characters > MAX_UNREAD or len(self._unread) > MAX_UNREAD_OUTPUTS:
@@ -145,7 +147,7 @@ class Provenance:
         self._is_complete = False
 
     def _read(self) -> None:
-        """Index what came in: at once where it is much, else when somebody asks. Most small outputs are never asked of."""
+        """Index what came in: at once where it is much, else when somebody asks; most small outputs are never asked."""
         unread, self._unread, self._unread_characters = self._unread, [], 0
         try:
             for reading in unread:
@@ -160,7 +162,7 @@ class Provenance:
             self._near.know(form)
 
     def _propose(self, arguments: Mapping[str, Any]) -> None:
-        for leaf in leaves(arguments):
+        for leaf in leaves(arguments)[0]:
             mentioned = [(kind, raw) for kind, _, raw in identifiers(normalised(leaf.text))]
             for kind, value in [(detect(leaf.text), leaf.text), *mentioned]:
                 if _RANK[self._trace(kind, value)[0].origin] <= _RANK[Origin.NAMED]:
@@ -177,8 +179,6 @@ class Provenance:
                     self._echoes.add(form.split(" "), None)
 
     def _take_in(self, reading: _Reading) -> None:
-        if len(reading.leaves) >= MAX_LEAVES:
-            self._is_complete = False
         for record in reading.records():
             own = reading.is_own(record, self._self)
             names = reading.names(record)
@@ -239,11 +239,11 @@ class Provenance:
         kind = detect(value)
         if kind in (Kind.NUMBER, Kind.DATE) and (form := canonical(kind, value)) is not None:
             self._see(kind, form, source)
-        if source.is_id or source.origin in (Origin.TRUSTED, Origin.MADE):
-            if (form := canonical(Kind.ID, value)) is not None:
-                self._see(Kind.ID, form, source)
-                for group in groups:
-                    group.hold(Kind.ID, form)
+        is_typed = source.is_id or source.origin in (Origin.TRUSTED, Origin.MADE)
+        if is_typed and (form := canonical(Kind.ID, value)) is not None:
+            self._see(Kind.ID, form, source)
+            for group in groups:
+                group.hold(Kind.ID, form)
         if source.is_person and (form := canonical(Kind.PHRASE, value)) is not None:
             self._see(Kind.PHRASE, form, source)
 
@@ -268,8 +268,10 @@ class Provenance:
 
     def _keep_secret(self, text: str, source: _Source) -> None:
         row = _SECRET_WORD.findall(text.casefold())
-        if sum(map(len, row)) >= _MIN_SECRET:
-            self._secrets.add(row, source)
+        for start in range(0, len(row), _SECRET_WORDS):  # a part of a long secret is one as well
+            run = row[start : start + _SECRET_WORDS]
+            if sum(map(len, run)) >= _MIN_SECRET:
+                self._secrets.add(run, source)
 
     # What is asked
 

@@ -53,7 +53,7 @@ class Origins(Protocol):
         """The traces of each link, address and account in free text."""
 
     def leaks(self, text: str) -> Trace | None:
-        """What `text` carries out that it may not: a secret, or an identifier of a source that the user did not name."""
+        """What `text` carries out that it may not: a secret, or an identifier of a source the user did not name."""
 
     def names(self, text: str) -> Iterator[tuple[Trace, ...]]:
         """The traces of each proper name in free text."""

@@ -7,6 +7,8 @@ from typing import Generic, TypeVar
 
 S = TypeVar("S")
 
+_MAX_ALIKE = 256
+
 
 class WordRuns(Generic[S]):
     """A bounded set of runs of words, each with where it came from.
@@ -28,7 +30,8 @@ class WordRuns(Generic[S]):
         runs = self._by_first.setdefault(words[0], {})
         if tuple(words) in runs:
             return
-        if self._count >= self._limit:
+        # Many runs that begin alike would make looking for them slow.
+        if self._count >= self._limit or len(runs) >= _MAX_ALIKE:
             self.is_full = True
             return
         self._count += 1

@@ -65,7 +65,7 @@ class Spoken:
 
     def approve(self, arguments: Mapping[str, Any]) -> None:
         """Take in the values of a payload that a person approved: each as a whole, not what free text mentions."""
-        for leaf in leaves(arguments):
+        for leaf in leaves(arguments)[0]:
             if self._approved >= MAX_APPROVED:
                 return
             self._approved += 1

@@ -239,7 +239,5 @@ def proper_names(text: str) -> Iterator[str]:
     for found in _CAPITALS.finditer(text):
         starts = _SENTENCE_START.search(text[max(0, found.start() - 8) : found.start()]) is not None
         name = found.group()
-        if not starts:
-            yield name
-        elif " " in name:
+        if not starts or " " in name:
             yield name

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
+import orjson
+
 from guarded_core.errors import InvalidPolicy
 from guarded_core.payload import MAX_DEPTH, PayloadLimits, freeze
 
@@ -24,6 +26,9 @@ ABSENT: Final = Absent.ABSENT
 _EVERY = "*"
 _INDEX = re.compile(r"0|[1-9][0-9]{0,8}", re.ASCII)
 # The policy's own limits were kept before a rule looks.
+# What may hide a key beyond ASCII, an integral float, or one with an exponent; inside a text it hides nothing.
+_UNSURE = re.compile(rb"[^\x00-\x7f]|\.0[,\]}]|\de")
+_WORDS = {None: "null", True: "true", False: "false"}
 _LIMITS = PayloadLimits(bytes=1 << 30, depth=MAX_DEPTH, nodes=1 << 30, characters=1 << 30)
 
 
@@ -114,9 +119,27 @@ def text_of(value: Any) -> str:
     """The string form of a value: a string itself, of anything else its canonical JSON."""
     if isinstance(value, str):
         return value
-    if isinstance(value, int) and not isinstance(value, bool):
+    kind = type(value)
+    if kind is int:
         return str(value)
+    if value is None or kind is bool:
+        return _WORDS[value]
+    if kind is float and 1e-4 <= abs(value) < 1e15:  # where Python and RFC 8785 write it alike
+        return str(int(value)) if value.is_integer() else repr(value)
+    if kind is dict or kind is list:
+        written = _written(value)
+        if written is not None:
+            return written
     return freeze(value, _LIMITS).canonical.decode()
+
+
+def _written(container: Any) -> str | None:
+    """The canonical JSON of a container without keys or numbers that RFC 8785 writes otherwise than orjson."""
+    try:
+        written = orjson.dumps(container, option=orjson.OPT_SORT_KEYS)
+    except TypeError:
+        return None
+    return None if _UNSURE.search(written) else written.decode()
 
 
 def any_text(value: Any, test: Callable[[str], bool]) -> bool:

@@ -22,15 +22,19 @@ _FREE_TEXT = ("text", "names")
 class RequireOrigin(ParamRule):
     """Denies a call, or asks a person, unless the values of its parameter came from accepted origins.
 
-    Origins, best first: user, trusted, made, own, named, member, mentioned, lookalike, untrusted, unknown. Each scalar inside the
-    parameter counts by itself; what is absent or empty, and a truth value, says nothing.
+    Origins, best first: user, trusted, made, own, named, member, mentioned, lookalike, untrusted, unknown. Each scalar
+    inside the parameter counts by itself; what is absent or empty, and a truth value, says nothing.
+
+    A value is compared by what it looks like ("auto"), or as the kind that `value` names. "text" is for free text: it
+    looks at the links, addresses and accounts in it, and at what it carries out (secrets, and identifiers of sources
+    that the user did not name); "names" looks at the proper names in it.
 
     Attributes:
         accept: origins that pass.
-        ask: origins that a person is asked about; any other is refused, unless `otherwise` says "ask".
-        otherwise: what becomes of the origins that neither `accept` nor `ask` names: "deny" or "ask".
-        value: what values are compared as; "text" looks at the links, addresses and accounts in free text and at what it carries out, "names" at the proper names in it, "auto" at what each value looks like.
-        returned_by: names or globs of the tools whose outputs count; every tool's by default. Ids of mails and of files may be alike.
+        ask: origins that a person is asked about.
+        otherwise: what becomes of any other origin: "deny" or "ask".
+        value: what values are compared as.
+        returned_by: names or globs of the tools whose outputs count; a mail's id may be alike a file's.
         up_to: numbers from 0 to this one pass, wherever they came from.
     """
 
