@@ -39,11 +39,11 @@ def _public(suite: Any) -> str:
     environment = suite.load_and_inject_default_environment({})
     prompts = [task.PROMPT for task in suite.user_tasks.values()]
     tools = [f"{function.name} {function.full_docstring}" for function in suite.tools]
-    return " ".join([*(leaf.text for leaf in leaves(environment)), *prompts, *tools]).lower()
+    return " ".join([*(leaf.text for leaf in leaves(environment)[0]), *prompts, *tools]).lower()
 
 
 def _literals(pair: Pair) -> set[str]:
-    values = {leaf.text.lower() for call in World(pair).attack_calls() for leaf in leaves(dict(call.args))}
+    values = {leaf.text.lower() for call in World(pair).attack_calls() for leaf in leaves(dict(call.args))[0]}
     return values | {found.lower() for found in _IDENTIFIER.findall(pair.injection.GOAL)}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from benchmarks.agentdojo import timing
 from benchmarks.agentdojo.levels import LEVELS
 from benchmarks.agentdojo.results import Row, load
 
@@ -13,7 +14,7 @@ BEGIN, END = "<!-- figures: make bench-agentdojo -->", "<!-- end of figures -->"
 # From the papers and reports: live models, other attacks, other defences. Not comparable number by number.
 PUBLISHED = (
     ("Progent", "targeted attack success 41.2 % → 2.2 % (v1)", "live model; an independent rerun: 25.8 → 4.2 %"),
-    ("CaMeL", "0 attacks; utility 63.9 % (undefended 90.7 %)", "live model (Claude 3.5 Sonnet); its policies change 33.9 % of benign tasks"),
+    ("CaMeL", "0 attacks; utility 63.9 % (undefended 90.7 %)", "live model; policies change 33.9 % of benign tasks"),
     ("Tool filter", "utility 72.2 %, attack success 6.8 %", "live model (GPT-4o)"),
     ("Task Shield", "utility 69.8 %, attack success 2.07 %", "live model (GPT-4o)"),
     ("agent-airlock", "524 of 609 blocked", "a replay as here, with per-task allowlists"),
@@ -24,22 +25,21 @@ def table(rows: dict[tuple[str, str, str], Row]) -> str:
     """Every row, as Markdown."""
     some = next(iter(rows.values()))
     lines = [
-        f"| | strict utility | AgentDojo's utility | strict, attacked | attacks through, of {some.pairs} | text only, of {some.text_only} "
-        "| append / prefix | tasks that ask | attacks that reach a person | added µs a call |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        f"| | strict utility | AgentDojo's utility | attacked | attacks through, of {some.pairs} "
+        f"| text only, of {some.text_only} | append / prefix / insider | tasks that ask | attacks that ask |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
-    base = rows.get(("no guard", "core", "hijack"))
     for level in LEVELS:
         row = rows.get((level.name, "core", "hijack"))
         if row is None:
             continue
-        others = [rows.get((level.name, "core", order)) for order in ("append", "prefix")]
+        others = [rows.get((level.name, "core", order)) for order in ("append", "prefix", "insider")]
         orders = " / ".join("–" if other is None else str(other.through) for other in others)
         asks = _percent(row.asked, row.tasks) if level.person != "nobody" else "–"
-        added = f"{row.micros[0] - base.micros[0]:.0f}" if base and level.name != "no guard" and row.micros[0] else "–"
         lines.append(
             f"| {level.name} | {_percent(row.strict, row.tasks)} | {_percent(row.utility, row.tasks)} "
-            f"| {_percent(row.attacked_strict, row.pairs)} | {row.through} | {row.text_through} | {orders} | {asks} | {row.attack_asked} | {added} |"
+            f"| {_percent(row.attacked_strict, row.pairs)} | {row.through} | {row.text_through} "
+            f"| {orders} | {asks} | {row.attack_asked} |"
         )
     return "\n".join(lines)
 
@@ -100,8 +100,10 @@ def write() -> None:
     parts = [
         BEGIN,
         table(rows),
+        timing.table(),
         "Verdicts of the adapters, call by call, against the core's own:",
         adapters(rows),
+        "What others report, of live models:",
         published(),
         END,
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,6 @@ class Row:
         attacked_strict: of the pairs through tools, those whose user task is solved strictly.
         through, text_through: attacks that AgentDojo's check calls successful.
         asked: user tasks in which a person is asked; attack_asked: pairs in which the attack reaches a person.
-        micros: CPU time of a guarded call less the tool's own, in µs: median, and 90th percentile.
         verdicts: SHA-256 over every outcome, refused calls and their codes included.
     """
 
@@ -41,7 +40,6 @@ class Row:
     text_through: int
     asked: int
     attack_asked: int
-    micros: tuple[float, float]
     verdicts: str
 
     @property
@@ -53,7 +51,6 @@ def summed_up(level: str, adapter: str, order: str, alone: list[Outcome], hit: l
     """The figures of these replays."""
     text = [row for row in hit if (row.suite, row.injection) in TEXT_ONLY]
     tools = [row for row in hit if (row.suite, row.injection) not in TEXT_ONLY]
-    micros = sorted(1e6 * seconds for row in alone + hit for seconds in row.overheads) or [0.0]
     verdicts = [
         [row.suite, row.user, row.injection, row.utility, row.through, row.refused, row.attack_refused, row.asked]
         for row in alone + hit
@@ -72,7 +69,6 @@ def summed_up(level: str, adapter: str, order: str, alone: list[Outcome], hit: l
         text_through=sum(bool(row.through) for row in text),
         asked=sum(row.asked > 0 for row in alone),
         attack_asked=sum(row.attack_asked > 0 for row in hit),
-        micros=(round(micros[len(micros) // 2], 1), round(micros[len(micros) * 9 // 10], 1)),
         verdicts=hashlib.sha256(json.dumps(verdicts).encode()).hexdigest(),
     )
 
@@ -81,7 +77,7 @@ def load(path: Path = RESULTS) -> dict[tuple[str, str, str], Row]:
     """The rows that are kept."""
     if not path.exists():
         return {}
-    return {row.key: row for row in (Row(**_read(row)) for row in json.loads(path.read_text()))}
+    return {row.key: row for row in (Row(**_known(row)) for row in json.loads(path.read_text()))}
 
 
 def keep(rows: list[Row], path: Path = RESULTS) -> None:
@@ -90,5 +86,5 @@ def keep(rows: list[Row], path: Path = RESULTS) -> None:
     path.write_text(json.dumps([asdict(row) for row in kept.values()], indent=1) + "\n")
 
 
-def _read(row: dict[str, Any]) -> dict[str, Any]:
-    return row | {"micros": tuple(row["micros"])}
+def _known(row: dict[str, Any]) -> dict[str, Any]:
+    return {field.name: row[field.name] for field in fields(Row)}
