@@ -5,12 +5,15 @@ from __future__ import annotations
 import difflib
 import json
 import unicodedata
+from collections.abc import Iterator
 from datetime import UTC, datetime
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from guarded_core.approval import ApprovalRequest
 
+_MAX_COMPARED = 1000
 # Control, format (zero-width, bidirectional), private, unassigned, surrogate; line and paragraph separators.
 _INVISIBLE = frozenset({"Cc", "Cf", "Co", "Cn", "Cs", "Zl", "Zp"})
 
@@ -32,11 +35,23 @@ def _escape(char: str) -> str:
 def payload_text(arguments: Any, last: Any = None) -> str:
     """The arguments whole, as indented JSON in which every character is visible.
 
-    With `last`, an earlier payload, what is new begins with ``+`` and what is gone with ``-``.
+    With `last`, an earlier payload, what is new begins with ``+`` and what is gone with ``-``; payloads of more than a
+    thousand lines are not compared.
     """
-    if last is None:
-        return "\n".join(_lines(arguments))
-    return "\n".join(line for line in difflib.ndiff(_lines(last), _lines(arguments)) if line[0] != "?")
+    lines, before = _lines(arguments), [] if last is None else _lines(last)
+    # Comparing takes the square of what a model may send.
+    if last is None or len(lines) + len(before) > 2 * _MAX_COMPARED:
+        return "\n".join(lines)
+    return "\n".join(_compared(before, lines))
+
+
+def _compared(before: list[str], lines: list[str]) -> Iterator[str]:
+    for kind, start, end, new_start, new_end in difflib.SequenceMatcher(None, before, lines).get_opcodes():
+        if kind == "equal":
+            yield from (f"  {line}" for line in lines[new_start:new_end])
+            continue
+        for gone, new in zip_longest(before[start:end], lines[new_start:new_end]):
+            yield from (f"{sign} {line}" for sign, line in (("-", gone), ("+", new)) if line is not None)
 
 
 def _lines(arguments: Any) -> list[str]:

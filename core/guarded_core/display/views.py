@@ -144,6 +144,7 @@ def request(request: ApprovalRequest, last: Any = None) -> Card:
             ("people", f"{len(request.approvers)} of {request.required}"),
             ("until", time_text(request.expires_ns)),
             ("request", request.id),
+            ("compared with", "" if last is None else "the last call of this tool that was approved here"),
         ),
         grids=(Grid(("by", "said", "reason", "time"), votes).compact(),),
         payload=None if request.arguments is None else payload_text(request.arguments, last),
@@ -168,7 +169,9 @@ def policy(policy: ToolExecutionPolicy) -> Card:
                 tuple(_tool_row(policy, name) for name in sorted(policy.tools)),
                 "Tools",
             ).compact(),
-            Grid(("rule", "", "settings", "description"), tuple(map(_rule_row, policy.rules)), "Rules, in order").compact(),
+            Grid(
+                ("rule", "", "settings", "description"), tuple(map(_rule_row, policy.rules)), "Rules, in order"
+            ).compact(),
             Grid(("role", "calls a session", "tools"), roles, "Roles"),
         ),
     )
