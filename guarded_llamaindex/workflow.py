@@ -1,4 +1,4 @@
-"""`WorkflowApprover`: a workflow waits where a person is needed, and finds the decision in the store when it goes on."""
+"""`WorkflowApprover`: a workflow waits where a person is needed, and finds the decision in the store."""
 
 from __future__ import annotations
 

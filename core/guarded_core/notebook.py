@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 from guarded_core.approval import ApprovalRequest
@@ -76,12 +77,11 @@ class _Buttons:
     def shown(cls, request: ApprovalRequest, last: Any, by: str) -> _Buttons | None:
         """The question on display; None where there are no widgets."""
         try:
-            import ipywidgets
-            from IPython.display import display
+            widgets, display = import_module("ipywidgets"), import_module("IPython.display")
         except ImportError:
             return None
-        buttons = cls(ipywidgets, views.request(request, last).html(), by)
-        display(buttons.box)
+        buttons = cls(widgets, views.request(request, last).html(), by)
+        display.display(buttons.box)
         return buttons
 
     def wait(self, seconds: float) -> Answer | None:
@@ -102,8 +102,8 @@ class _Buttons:
 
 def _display_html(request: ApprovalRequest, last: Any) -> None:
     try:
-        from IPython.display import HTML, display
+        display = import_module("IPython.display")
     except ImportError:
         print(request_text(request, last))
     else:
-        display(HTML(views.request(request, last).html()))
+        display.display(display.HTML(views.request(request, last).html()))

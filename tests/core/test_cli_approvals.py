@@ -11,7 +11,14 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from guarded_core import ApprovalRejected, Guard, HumanApprovalRequired, QueueApprover, ToolExecutionPolicy, ToolSettings
+from guarded_core import (
+    ApprovalRejected,
+    Guard,
+    HumanApprovalRequired,
+    QueueApprover,
+    ToolExecutionPolicy,
+    ToolSettings,
+)
 from guarded_core.approval import RequestState
 from guarded_core.cli.app import app
 
@@ -32,7 +39,9 @@ def guarded(url: str, command: str, *arguments: str, typed: str = "") -> Result:
 
 def asking(url: str, approver: Any = None, **settings: Any) -> Guard:
     """A guard on the store with one financial tool."""
-    guard = Guard(ToolExecutionPolicy({"pay": ToolSettings(risk="financial", **settings)}), store=url, approver=approver)
+    guard = Guard(
+        ToolExecutionPolicy({"pay": ToolSettings(risk="financial", **settings)}), store=url, approver=approver
+    )
 
     @guard.tool
     def pay(amount: int, to: str) -> str:
@@ -103,7 +112,10 @@ def test_deny(url: str, waiting: Guard) -> None:
     [
         (("approve", "ffff", "--yes"), "no such request waits\n"),
         (("approve", "", "--yes"), "no such request waits\n"),
-        (("approve", "ID", "--yes", "--by", "[red]user"), "nobody approves their own call; another person has to decide\n"),
+        (
+            ("approve", "ID", "--yes", "--by", "[red]user"),
+            "nobody approves their own call; another person has to decide\n",
+        ),
     ],
 )
 def test_what_cannot_be_decided(url: str, waiting: Guard, arguments: tuple[str, ...], message: str) -> None:

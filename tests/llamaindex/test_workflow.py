@@ -70,17 +70,20 @@ def answering(*answers: bool) -> Decider:
 
 
 def function_agent(tools: Sequence[Any], *amounts: int) -> FunctionAgent:
+    """An agent whose model makes all these calls at once."""
     calls = [tool_call("pay", {"amount": amount}, id=f"call-{amount}") for amount in amounts]
     return FunctionAgent(name="clerk", description="Pays.", tools=tools, llm=ScriptedLLM([calls, "done", "done"]))
 
 
 def react_agent(tools: Sequence[Any], *amounts: int) -> ReActAgent:
+    """An agent whose model makes these calls one after another, in words."""
     texts = [f'Thought: pay\nAction: pay\nAction Input: {{"amount": {amount}}}' for amount in amounts]
     llm = ScriptedLLM([*texts, "Thought: done\nAnswer: done"], function_calling=False)
     return ReActAgent(name="clerk", description="Pays.", tools=tools, llm=llm)
 
 
 def handing_over(tools: Sequence[Any], *amounts: int) -> AgentWorkflow:
+    """An agent that hands over to another one, which makes these calls."""
     handoff = tool_call("handoff", {"to_agent": "clerk", "reason": "it pays"})
     front = FunctionAgent(
         name="front", description="Talks.", tools=[], llm=ScriptedLLM([[handoff]]), can_handoff_to=["clerk"]
@@ -93,6 +96,7 @@ AGENTS = {"function": function_agent, "react": react_agent, "handoff": handing_o
 
 @pytest.fixture(params=AGENTS)
 def agent(request: pytest.FixtureRequest) -> Callable[..., Any]:
+    """Makes an agent of each kind."""
     return AGENTS[request.param]
 
 

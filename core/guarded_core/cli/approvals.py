@@ -27,7 +27,9 @@ Url = Annotated[
     str,
     typer.Option("--store", help="The guard's store, such as sqlite:///guard.db.", envvar="GUARDED_STORE"),
 ]
-Request = Annotated[str, typer.Argument(help="From `guarded approvals list`; its first digits, four or more, are enough.")]
+Request = Annotated[
+    str, typer.Argument(help="From `guarded approvals list`; its first digits, four or more, are enough.")
+]
 By = Annotated[str, typer.Option(help="Who you are; it is recorded.", envvar="GUARDED_APPROVER")]
 
 
