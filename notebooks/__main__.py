@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from pathlib import Path
 
 import nbformat
@@ -13,10 +12,9 @@ FOLDER = Path(__file__).parent
 
 
 def refresh(path: Path) -> None:
-    """Run a notebook in an empty folder and write it back, without what differs from machine to machine."""
+    """Run a notebook and write it back, without what differs from machine to machine."""
     notebook = nbformat.read(path, as_version=4)
-    with tempfile.TemporaryDirectory() as folder:
-        NotebookClient(notebook, timeout=120, resources={"metadata": {"path": folder}}).execute()
+    NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(FOLDER)}}).execute()
     notebook.metadata = {"kernelspec": notebook.metadata["kernelspec"], "language_info": {"name": "python"}}
     for cell in notebook.cells:
         cell.metadata = {}  # when it ran
@@ -26,6 +24,6 @@ def refresh(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    for path in map(Path, sys.argv[1:]) if sys.argv[1:] else sorted(FOLDER.glob("*.ipynb")):
+    for path in [Path(name) for name in sys.argv[1:]] or sorted(FOLDER.glob("*.ipynb")):
         print(path.name, flush=True)
         refresh(path)
