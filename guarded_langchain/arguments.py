@@ -11,7 +11,7 @@ import orjson
 from langchain_core.tools import BaseTool, Tool
 
 from guarded_core.errors import InvalidPayload, InvalidTool
-from guarded_core.schema import complete
+from guarded_core.schema import Defaults
 from guarded_langchain import compat
 from guarded_langchain.models import ArgumentModel, model_of
 
@@ -44,14 +44,16 @@ class Given:
     """The arguments of one call, taken apart.
 
     Attributes:
-        arguments: the model's, as they came; to be judged.
+        arguments: the model's, under the schema's names; to be judged.
+        as_given: the same under the names that they came with.
         injected: code's, by argument.
         runtime: the ToolRuntime, where ToolNode runs the call.
         forged: whether there were others that only code may give; they were stripped.
     """
 
     arguments: object
-    injected: dict[str, Any]
+    as_given: object
+    injected: dict[str, Any] = field(default_factory=dict)
     runtime: Any = None
     forged: bool = False
 
@@ -75,14 +77,15 @@ class ToolArguments:
 
     def __init__(self, tool: BaseTool) -> None:
         self.tool = tool
+        self._positional = _positional(tool)
         self._hidden = compat.injected_arguments(tool)
         self.ids = compat.id_arguments(tool)
         self._state = compat.state_fields(tool)
         self.model = _model(tool, self._hidden)
         self._config = frozenset(filter(None, map(compat.config_parameter, compat.functions(tool))))
-        self._positional = _positional(tool)
         self.parses_as_upstream = compat.parses_as_upstream(tool)
         self.schema = _schema(tool, self._hidden, self.model)
+        self.defaults = Defaults(self.schema)
         properties = self.schema.get("properties", {})
         self._first = next(iter(properties), _TEXT)
         self.runtime = compat.runtime_parameter(tool) or RUNTIME
@@ -100,9 +103,9 @@ class ToolArguments:
         """
         if isinstance(given, str):
             # The one argument itself; it is never read as JSON.
-            return Given(arguments={self._first: given}, injected={}, runtime=runtime)
+            return Given(arguments={self._first: given}, as_given=given, runtime=runtime)
         if not isinstance(given, dict):
-            return Given(arguments=given, injected={}, runtime=runtime)
+            return Given(arguments=given, as_given=given, runtime=runtime)
         from_code = {name: given[name] for name in self.injected & given.keys()}
         arguments = {name: value for name, value in given.items() if name not in from_code}
         handed = from_code.get(self.runtime)
@@ -114,6 +117,7 @@ class ToolArguments:
         }
         return Given(
             arguments=self._renamed(arguments, by_field),
+            as_given=arguments,
             injected=accepted if runtime is None else {self.runtime: runtime, **accepted},
             runtime=runtime,
             forged=len(accepted) < len(from_code),
@@ -181,11 +185,12 @@ class CallArguments:
         self._of = arguments
         self._parsed: tuple[bytes, Any] = b"", None
 
-    def complete(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """The effective arguments: checked ones, parsed once, as JSON that parses back to itself."""
+    def complete(self, arguments: dict[str, Any]) -> dict[str, Any] | None:
+        """The effective arguments: checked ones, as JSON that parses back to itself; None where they are that already."""
         tool, model = self._of.tool.name, self._of.model
         if model is None:
-            return complete(self._of.schema, arguments)
+            completed = self._of.defaults.complete(arguments)
+            return None if completed == arguments else completed  # nothing but defaults can have been added
         if not self.injected.keys() >= self._of.ids:
             reason = "it needs the id of a model's tool call, so the application invokes it with the whole call"
             raise InvalidPayload(tool, reason)
@@ -231,7 +236,12 @@ def _schema(tool: BaseTool, hidden: frozenset[str], model: ArgumentModel | None)
 def _positional(tool: BaseTool) -> list[str]:
     if isinstance(tool, Tool) and tool.args_schema is None:
         return [_TEXT]
-    parameters = inspect.signature(compat.functions(tool)[0]).parameters.values()
+    try:
+        parameters = inspect.signature(compat.functions(tool)[0]).parameters.values()
+    except ValueError:
+        raise InvalidTool(
+            f"tool {tool.name!r}: its function has no signature; put a function of your own around it"
+        ) from None
     return [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
 
 

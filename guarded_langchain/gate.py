@@ -85,7 +85,9 @@ class Gate:
 
         try:
             call = self._call(tool, proposal, arguments, function)
-            with waiting_for_siblings(call.key.position if call.key else None):
+            if call.key is None:
+                return self.guard.run(call)
+            with waiting_for_siblings(call.key.position):
                 return self.guard.run(call)
         except (ToolExecutionError, messages.ToolCallDenied) as error:
             return messages.denial(tool, error, proposal.tool_call_id)
@@ -102,14 +104,16 @@ class Gate:
 
         try:
             call = self._call(tool, proposal, arguments, function)
-            async with awaiting_siblings(call.key.position if call.key else None):
+            if call.key is None:
+                return await self.guard.arun(call)
+            async with awaiting_siblings(call.key.position):
                 return await self.guard.arun(call)
         except (ToolExecutionError, messages.ToolCallDenied) as error:
             return messages.denial(tool, error, proposal.tool_call_id)
 
     def narrowed_schema(self) -> dict[str, Any] | None:
         """The inner tool's own schema as JSON, narrowed by the rules; None where no rule narrows it."""
-        engines, name = (self.guard.policy.engine, self.guard.rules), self.spec.name
+        engines, name = self.guard.engines(self.context), self.spec.name
         rules = tuple(rule for engine in engines for rule in engine.rules_for(name) if rule.enforce)
         known, shown = self._narrowed
         if known != rules:
@@ -130,7 +134,7 @@ class Gate:
         """What the model has to know where its call was changed on the way here; None where it was not."""
         for call in proposal.sent:
             own = {name: value for name, value in call["args"].items() if name not in self.arguments.injected}
-            if (call["name"], own) != (self.spec.name, proposal.given.arguments):
+            if (call["name"], own) != (self.spec.name, proposal.given.as_given):
                 return messages.edit_note(self.spec.name, effective)
         return None
 
@@ -141,7 +145,7 @@ class Gate:
         context, no_context = self.guard.resolve(self.context, runtime=runtime)
         forged = given.forged or any(self.arguments.forges(call["args"]) for call in sent)
 
-        def completed(checked: dict[str, Any]) -> dict[str, Any]:
+        def completed(checked: dict[str, Any]) -> dict[str, Any] | None:
             if len(sent) > 1:
                 raise InvalidPayload(self.spec.name, "two calls of one message have the same id")
             return arguments.complete(checked)

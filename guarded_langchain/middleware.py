@@ -42,6 +42,9 @@ class GuardMiddleware(AgentMiddleware[Any, Any, Any]):
     tools, which run at the provider, those that the policy lists and nobody has to approve. A call of an unknown or a
     hidden tool gets one and the same answer, and is audited; so is a call that is no valid JSON.
 
+    It guards what the agent calls. Code that calls tools by itself, such as those in `ToolRuntime.tools`, reaches them
+    as they were given to the agent: give it wrapped ones.
+
     Args:
         guard: whose policy, trail and approvals count.
         context: a session to use instead of the current one.

@@ -42,7 +42,7 @@ class ArgumentModel(ABC):
     _hidden: frozenset[str]
     _static: Mapping[str, str]
 
-    def complete(self, arguments: Mapping[str, Any], injected: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
+    def complete(self, arguments: dict[str, Any], injected: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
         """The part of the model as JSON that parses to itself, and what it parses to. Raises ValueError."""
         own = {name: value for name, value in injected.items() if name in self._hidden}
         given = written(arguments)  # before a validator sees them, and may change them in place
@@ -134,6 +134,8 @@ class _ModelV1(ArgumentModel):
             schema = model.schema()
         except ValueError as error:
             raise InvalidTool(f"tool {tool!r}: an argument's type has no JSON form") from error
+        if model.__config__.extra == "allow":  # version 1 does not say so itself
+            schema = {**schema, "additionalProperties": True}
         self.schema = _without(schema, [model.__fields__[name].alias for name in self._hidden])
         static = [name for name, info in fields.items() if not info.required and info.default_factory is None]
         self._static = {name: fields[name].alias for name in static}

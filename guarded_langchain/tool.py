@@ -72,7 +72,8 @@ class GuardedTool(_Base):
 
     def _filter_injected_args(self, tool_input: dict[str, Any]) -> dict[str, Any]:
         # For callbacks. Upstream looks at the schema's annotations again at each call.
-        return {name: value for name, value in tool_input.items() if name not in self._gate.arguments.injected}
+        injected = self._gate.arguments.injected
+        return {name: value for name, value in tool_input.items() if name not in injected}
 
     # What runs
 
@@ -160,6 +161,9 @@ def guard_tool(
     context: ToolExecutionContext | None = None,
 ) -> BaseTool:
     """The same tool behind `guard`: every way into it is judged, recorded and, if allowed, run.
+
+    A denial is a ToolMessage with status "error" and the small plain record as its artifact; without a tool call id it
+    is raised as ToolCallDenied. Of a tool with `return_direct`, a denial ends the agent's run as any answer of it does.
 
     Args:
         tool: any LangChain tool, or a function as for LangChain's own ``@tool``. One that `guard` guards already is

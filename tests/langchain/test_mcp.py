@@ -1,4 +1,4 @@
-"""Tools of a real MCP server over stdio, through langchain-mcp-adapters: the same tools, and their arguments checked."""
+"""Tools of a real MCP server over stdio, through langchain-mcp-adapters: the same tools, with checked arguments."""
 
 from __future__ import annotations
 

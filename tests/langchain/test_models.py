@@ -11,15 +11,17 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from langchain_core.tools import InjectedToolArg, StructuredTool, tool
+from langchain.agents import create_agent
+from langchain_core.tools import BaseTool, InjectedToolArg, StructuredTool, tool
 from pydantic import AliasChoices, AliasPath, BaseModel, ConfigDict, Field, SecretStr, field_validator
 from pydantic.v1 import BaseModel as BaseModelV1
 from pydantic.v1 import Field as FieldV1
 from pydantic.v1 import SecretStr as SecretStrV1
 
-from guarded_core import Guard, InvalidTool
+from guarded_core import Guard, InvalidTool, ToolExecutionPolicy, ToolSettings
 from guarded_langchain import guard_tool
 from guarded_langchain.arguments import Given, ToolArguments
+from guarded_langchain.testing import ScriptedChatModel, says, tool_call
 
 
 def made(model: Any, function: Any = print) -> StructuredTool:
@@ -96,13 +98,13 @@ def test_the_tool_gets_what_langchains_parser_makes(model: Any, values: dict[str
     inner = made(model)
     arguments = ToolArguments(inner)
     raw = data.draw(some_of(values))
-    call = arguments.of_call(Given(arguments=raw, injected={}), "call-1")
+    call = arguments.of_call(Given(arguments=raw, as_given=raw), "call-1")
     effective = call.complete(dict(raw))
     assert effective == call.complete(effective)
     bare = inner._to_args_and_kwargs(dict(raw), "call-1")
     assert call.for_tool(effective) == bare
     # A later try parses them anew, and gets the same.
-    later = arguments.of_call(Given(arguments=raw, injected={}), "call-1")
+    later = arguments.of_call(Given(arguments=raw, as_given=raw), "call-1")
     assert later.for_tool(effective) == bare
 
 
@@ -186,11 +188,50 @@ def test_arguments_go_by_the_names_that_the_parser_takes(model: Any, names: list
     assert list(spec.schema["properties"]) == ["query"]
 
 
+def test_another_name_for_an_argument_is_no_change_of_the_call(guard: Guard) -> None:
+    """The model is told of changes that somebody made, not of a name that the parser takes too."""
+    inner = made(BothNames, lambda q: f"got {q}")
+    model = ScriptedChatModel([says(tool_call("sample", {"q": "x"})), "done"])
+    out = create_agent(model, tools=[guard_tool(inner, guard)]).invoke({"messages": [("user", "go")]})
+    assert out["messages"][2].content == "got x"
+
+
 @pytest.mark.parametrize("twice", [{"q": "a", "query": "b"}])
 def test_one_argument_under_both_names_is_refused(twice: dict[str, str], guard: Guard) -> None:
     """Which of them counts would be the parser's secret."""
     call = {"name": "sample", "args": twice, "id": "call-1", "type": "tool_call"}
     assert guard_tool(made(BothNames), guard).invoke(call).artifact["code"] == "invalid_payload"
+
+
+class Open(BaseModel, extra="allow"):
+    a: int
+
+
+class OpenV1(BaseModelV1):
+    a: int
+
+    class Config:
+        extra = "allow"
+
+
+@pytest.mark.parametrize("model", [Open, OpenV1])
+def test_open_arguments_reach_the_tool_where_the_policy_says_so(model: Any) -> None:
+    """A model that allows extra arguments gets them only if the policy keeps it open."""
+    for is_open in (True, False):
+        settings = ToolSettings(risk="read_only", open_arguments=is_open)
+        guard = Guard(ToolExecutionPolicy({"sample": settings}))
+        ran: list[Any] = []
+        guarded = guard_tool(made(model, lambda **given: ran.append(given)), guard)  # noqa: B023
+        call = {"name": "sample", "args": {"a": 1, "b": {"c": 2}}, "id": "call-1", "type": "tool_call"}
+        with guard.session("user-17", tools=["sample"]):
+            assert (guarded.invoke(call).status == "success") == is_open
+        assert ran == ([{"a": 1, "b": {"c": 2}}] if is_open else [])
+
+
+def test_a_function_without_a_signature_is_refused(guard: Guard) -> None:
+    """What it takes cannot be told."""
+    with pytest.raises(InvalidTool, match="no signature"):
+        guard_tool(made(Open, type), guard)
 
 
 class Masked(BaseModel):
@@ -261,7 +302,6 @@ def test_what_code_injects_may_be_anything(guard: Guard) -> None:
 
 def test_a_tool_that_takes_anything_needs_a_schema(guard: Guard) -> None:
     """`*args` and `**kwargs` of a subclass say nothing that could be checked."""
-    from langchain_core.tools import BaseTool
 
     class Anything(BaseTool):
         name: str = "sample"

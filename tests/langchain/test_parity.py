@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from langchain.agents import create_agent
 from langchain_core.callbacks import AsyncCallbackHandler, BaseCallbackHandler
 from langchain_core.runnables import RunnableConfig, RunnableLambda
-from langchain_core.tools import BaseTool, BaseToolkit, ToolException, render_text_description_and_args, tool
+from langchain_core.tools import (
+    BaseTool,
+    BaseToolkit,
+    StructuredTool,
+    ToolException,
+    render_text_description_and_args,
+    tool,
+)
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
 from guarded_core import Guard
 from guarded_langchain import guard_tool, guard_tools
-from guarded_langchain.testing import ScriptedChatModel
+from guarded_langchain.testing import ScriptedChatModel, says, tool_call
 
 Same = Callable[[Callable[[], Any], Callable[[], Any]], None]
 Pair = tuple[BaseTool, BaseTool]
@@ -61,10 +71,10 @@ def shown(tool: BaseTool) -> Any:
         "bound": model.seen[0].tools,
         "args": tool.args,
         "schema": schema if isinstance(schema, dict) else repr(getattr(schema, "model_fields", schema)),
-        "rendered": render_text_description_and_args([tool]),
+        "rendered": re.sub(r" at 0x\w+", "", render_text_description_and_args([tool])),
         "single": tool.is_single_input,
         **{name: getattr(tool, name) for name in BaseTool.model_fields if name != "args_schema"},
-        "args_schema": repr(tool.args_schema) if "make" not in repr(tool.args_schema) else "",
+        "args_schema": getattr(tool.args_schema, "__name__", tool.args_schema),
         "own": repr(type(tool.get_input_schema())),
     }
 
@@ -238,6 +248,46 @@ def test_what_a_tool_raises_is_raised(
     same(lambda: way(guarded, {"a": 1}), lambda: way(sample, {"a": 1}))
     assert outcomes(guard) == [("sample", "authorized", None), ("sample", "failed", "execution_failed")]
     assert guard.audit.events[-1].error_type == type(raised).__name__  # type: ignore[union-attr]
+
+
+# Where it runs
+
+
+async def test_sync_stays_sync_and_async_stays_async(guard: Guard) -> None:
+    """A coroutine runs in the caller's loop, a function in the caller's thread, or under a loop in another one."""
+    places: list[Any] = []
+
+    def place(a: int) -> int:
+        places.append(threading.get_ident())
+        return a
+
+    async def aplace(a: int) -> int:
+        places.append((threading.get_ident(), asyncio.get_running_loop()))
+        return a
+
+    both = StructuredTool.from_function(func=place, coroutine=aplace, name="sample", description="d")
+    guarded = guard_tool(both, guard)
+    guarded.invoke({"a": 1})
+    await guarded.ainvoke({"a": 1})
+    here = threading.get_ident()
+    assert places == [here, (here, asyncio.get_running_loop())]
+    both.coroutine = None
+    places.clear()
+    await guard_tool(both, guard).ainvoke({"a": 1})
+    assert places != [here]
+
+
+def test_a_denial_of_a_return_direct_tool_is_the_answer(guard: Guard) -> None:
+    """As every answer of such a tool is."""
+
+    @tool(return_direct=True)
+    def sample(a: int) -> int:
+        """Answer."""
+        return a
+
+    model = ScriptedChatModel([says(tool_call("sample", {"a": "x"}))])
+    said = create_agent(model, tools=[guard_tool(sample, guard)]).invoke({"messages": [("user", "go")]})["messages"]
+    assert said[-1].artifact["code"] == "invalid_payload"
 
 
 # What goes into a guard

@@ -11,6 +11,7 @@ from langchain_tests.unit_tests import ToolsUnitTests
 from guarded_core import Guard, ToolExecutionPolicy
 from guarded_langchain import guard_tool
 
+
 @tool
 def sample(a: int, b: int = 2) -> int:
     """Add two numbers."""
