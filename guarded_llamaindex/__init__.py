@@ -16,6 +16,20 @@
 `compat`          what is private in LlamaIndex, in one place
 ================  =============================================================
 
+What a guarded tool does otherwise than the bare one, and nothing else:
+
+- Arguments are strict: unknown keys, wrong types, and what the tool's own model refuses never reach the function.
+- What the application sets (partial parameters, the workflow's Context) is no argument of the model's: it is not shown
+  one, cannot override one, and reads none in ``raw_input``.
+- A refusal, or an output over the limit, is a ``ToolOutput(is_error=True)``, and ends no turn by ``return_direct``.
+- A ToolOutput that a function returns keeps ``is_error`` and ``blocks``; an MCP result that is an error is told as one.
+- ``real_fn``, which only code execution uses, is refused; see `code_execution`.
+- Where LlamaIndex's `call_tool` would run a failing tool twice, the failure of a call by position is an output.
+- A refused call opens no span for tracing; one that runs opens those of the bare tool.
+
+What a guard cannot hold against: code in the same process. No attribute leads to the inner tool, but closures and the
+garbage collector do; hence the stand on code execution.
+
 LlamaIndex loads when the first name is used, not before.
 """
 

@@ -291,7 +291,10 @@ def _entries(wanted: _Wanted) -> _Entries:
         return enter
 
     def shown_schema() -> dict[str, Any]:
-        return dict(guard.rules.narrow(spec.name, guard.policy.engine.narrow(spec.name, parameters.schema)))
+        schema: Mapping[str, Any] = parameters.schema
+        for engine in guard.engines(wanted.context):
+            schema = engine.narrow(spec.name, schema)
+        return dict(schema)
 
     call, acall = _methods(inner)
     return _Entries(call=entry(call), dunder_call=entry(inner), acall=async_entry(acall), shown_schema=shown_schema)
