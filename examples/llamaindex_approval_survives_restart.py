@@ -33,8 +33,6 @@ STORE = "sqlite:///guard.db"  # budgets, approvals, the ledger and the audit tra
 SAVED = Path("context.json")  # where the workflow waits
 QUESTION = "Please refund order A-17."
 
-approver = WorkflowApprover()
-
 
 async def issue_refund(order: str, amount: float) -> str:
     """Refund an order."""
@@ -45,7 +43,7 @@ async def issue_refund(order: str, amount: float) -> str:
 
 def opened(*script: Any) -> tuple[Guard, FunctionAgent]:
     """The guard and the agent; the same in every process."""
-    guard = Guard(ToolExecutionPolicy({"issue_refund": "financial"}), store=STORE, approver=approver)
+    guard = Guard(ToolExecutionPolicy({"issue_refund": "financial"}), store=STORE, approver=WorkflowApprover())
     return guard, FunctionAgent(tools=guard_tools([issue_refund], guard), llm=ScriptedLLM(script))
 
 
