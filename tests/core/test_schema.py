@@ -33,6 +33,8 @@ def reference(name: str) -> dict[str, Any]:
 
 POINT = {"type": "object", "properties": {"x": {"type": "integer"}}}
 CLOSED_POINT = {**POINT, "additionalProperties": False}
+# A definition that is one part of a composition, and elsewhere alone.
+SHARED = {**tool(a={"allOf": [reference("P"), tool(y={})]}, b=reference("P")), "$defs": {"P": POINT}}
 TREE = {"type": "object", "properties": {"v": {"type": "integer"}, "kids": {"type": "array", "items": reference("T")}}}
 FREE = reference("free")
 FREE_DEFINITION = {"free": {"additionalProperties": False, "items": FREE}}
@@ -293,6 +295,7 @@ def test_closing(schema: dict[str, Any], closed: dict[str, Any]) -> None:
         ({**tool(a={}), "if": {"properties": {"b": {"const": 1}}}, "then": {}}, {"b": 1}, False),
         ({**tool(a={}), "not": {"required": ["b"]}}, {"c": 1}, False),
         (tool(a={"items": POINT, "contains": {"required": ["y"]}}), {"a": [{"y": 1}]}, False),
+        (SHARED, {"b": {"y": 1}}, False),
     ],
 )
 def test_undeclared_properties_are_refused(schema: dict[str, Any], arguments: dict[str, Any], open_too: bool) -> None:
@@ -313,6 +316,7 @@ def test_undeclared_properties_are_refused(schema: dict[str, Any], arguments: di
         ({**tool(k={}), "dependentSchemas": {"k": {"properties": {"l": {}}}}}, {"k": 1, "l": 2}),
         (defined({"oneOf": [tool(x={}), {"type": "array", "items": POINT}]}), {"a": [{"x": 1}]}),
         (tool(a={"allOf": [{**POINT, "additionalProperties": True}, tool(y={})]}), {"a": {"x": 1, "y": 2}}),
+        (SHARED, {"a": {"x": 1, "y": 2}, "b": {"x": 1}}),
         (tool(a={}), {"a": [1, "x", None, {}, [[]]]}),
         ({"$ref": "#/$defs/T", "$defs": {"T": TREE}}, {"v": 1, "kids": [{"v": 2, "kids": []}]}),
         (

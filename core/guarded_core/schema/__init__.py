@@ -8,10 +8,10 @@ makes the copy a model is shown. `from_params` writes the schema of an AiTool's 
 from __future__ import annotations
 
 from guarded_core.schema.closing import close
-from guarded_core.schema.defaults import complete
+from guarded_core.schema.defaults import Defaults, complete
 from guarded_core.schema.linting import lint
 from guarded_core.schema.narrowing import narrow
 from guarded_core.schema.parameters import from_params
 from guarded_core.schema.validation import Validator
 
-__all__ = ["Validator", "close", "complete", "from_params", "lint", "narrow"]
+__all__ = ["Defaults", "Validator", "close", "complete", "from_params", "lint", "narrow"]

@@ -10,6 +10,8 @@ from guarded_core.errors import InvalidTool
 from guarded_core.schema.document import ASKING, DEFINITIONS, IN_PLACE, kind_of, kinds, mapped, read, subschemas, target
 from guarded_core.schema.structure import check_structure
 
+# Of more alternatives than this, not every two are compared.
+_MANY = 200
 _COMPOSING = (IN_PLACE - {"not"}) | {"$ref"}
 _OPEN_KEYWORDS = ("additionalProperties", "unevaluatedProperties")
 _DECLARING = frozenset(
@@ -21,9 +23,9 @@ _NOT_FREE = _DECLARING | IN_PLACE | {"$ref", "enum", "const", "required", "depen
 def close(schema: Mapping[str, Any], *, keep_open: bool = False) -> dict[str, Any]:
     """The closed copy of a schema that `lint` accepts: at every depth, an object has only the properties it declares.
 
-    Declared is what ``properties`` names. Where objects are composed (``allOf``, ``if``, properties beside ``anyOf``),
-    the whole is closed with ``unevaluatedProperties``, everywhere else the object itself with ``additionalProperties``;
-    alternatives are closed one by one.
+    Declared is what ``properties`` names; a pattern declares nothing. Where objects are composed (``allOf``, ``if``,
+    properties beside ``anyOf``), the whole is closed with ``unevaluatedProperties``, everywhere else the object itself
+    with ``additionalProperties``; alternatives are closed one by one.
 
     `keep_open` is the policy's word that free-form parts stay as they are: ``additionalProperties`` and
     ``patternProperties`` as declared, and objects, lists and values about which the schema says nothing. Without it,
@@ -50,6 +52,7 @@ class _Closing:
         # Ids of schemas that judge a value together with others, so that none of them may close it alone.
         self._parts: set[int] = set()
         self._used: dict[str, Any] = {}
+        self._known: dict[int, frozenset[str]] = {}
 
     def run(self) -> dict[str, Any]:
         known = -1
@@ -82,7 +85,7 @@ class _Closing:
         if "enum" in node or "const" in node:
             return closed  # what it admits is spelled out
         composed = bool(_COMPOSING & node.keys())
-        found = kinds(self._root, node)
+        found = kinds(self._root, node, self._known)
         if "object" in found and not set(_OPEN_KEYWORDS) & closed.keys():
             closed["unevaluatedProperties" if composed else "additionalProperties"] = False
         if "array" in found and not self._keep_open and not {"items", "unevaluatedItems"} & closed.keys():
@@ -131,9 +134,18 @@ class _Closing:
             # True says nothing about validity, but would count each property as declared for the whole.
             if not self._keep_open and (node.get(keyword) is True or node.get(keyword) == {}):
                 del closed[keyword]
-        if "oneOf" in node and not _disjoint(self._root, node["oneOf"]):
+        if "oneOf" in node and not self._are_disjoint(node["oneOf"]):
             self._ask()
         return closed
+
+    def _are_disjoint(self, branches: list[Any]) -> bool:
+        """Whether no value can fit two of the branches, so that closing them cannot make an overlap disappear."""
+        found = [kinds(self._root, branch, self._known) & {"object", "array"} for branch in branches]
+        tagged = [(kind, _tags(self._root, branch)) for kind, branch in zip(found, branches, strict=True) if kind]
+        return len(tagged) <= _MANY and all(
+            not one & other or (one & other == {"object"} and _tags_differ(tags, other_tags))
+            for (one, tags), (other, other_tags) in combinations(tagged, 2)
+        )
 
     def _check_contains(self, node: dict[str, Any], closed: dict[str, Any]) -> None:
         if "contains" in node and "items" not in closed and not self._keep_open:
@@ -146,7 +158,8 @@ class _Closing:
 
     def _ask(self) -> None:
         """Let the original have its say beside the closed copy."""
-        self._used[self._original] = _moved(self._root, _reference(self._original)["$ref"])
+        if self._original not in self._used:
+            self._used[self._original] = _moved(self._root, _reference(self._original)["$ref"])
 
 
 def _reference(name: str) -> dict[str, Any]:
@@ -169,15 +182,6 @@ def _moved(node: Any, prefix: str) -> Any:
 
 def _has_reference(node: Any) -> bool:
     return isinstance(node, dict) and ("$ref" in node or any(_has_reference(sub) for _, _, sub in subschemas(node)))
-
-
-def _disjoint(root: dict[str, Any], branches: list[Any]) -> bool:
-    """Whether no value can fit two of the branches, so that closing them cannot make an overlap disappear."""
-    for one, other in combinations(branches, 2):
-        shared = kinds(root, one) & kinds(root, other) & {"object", "array"}
-        if shared and not (shared == {"object"} and _tags_differ(_tags(root, one), _tags(root, other))):
-            return False
-    return True
 
 
 def _tags_differ(one: dict[str, set[Any]], other: dict[str, set[Any]]) -> bool:

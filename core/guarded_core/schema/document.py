@@ -173,10 +173,20 @@ def kind_of(value: object) -> str:
     return _KINDS.get(type(value), "")
 
 
-def kinds(root: dict[str, Any], node: Any) -> frozenset[str]:
-    """The JSON types that the subschema may accept: certain about what is left out, not about what is in."""
+def kinds(root: dict[str, Any], node: Any, known: dict[int, frozenset[str]] | None = None) -> frozenset[str]:
+    """The JSON types that the subschema may accept: certain about what is left out, not about what is in.
+
+    Shapes: `known` remembers answers by the id of a subschema, for who asks about many of one document.
+    """
     if not isinstance(node, dict):
         return ALL_KINDS if node else frozenset()
+    known = {} if known is None else known
+    if id(node) not in known:
+        known[id(node)] = _kinds(root, node, known)
+    return known[id(node)]
+
+
+def _kinds(root: dict[str, Any], node: dict[str, Any], known: dict[int, frozenset[str]]) -> frozenset[str]:
     found = ALL_KINDS
     if "type" in node:
         types = node["type"] if isinstance(node["type"], list) else [node["type"]]
@@ -186,12 +196,12 @@ def kinds(root: dict[str, Any], node: Any) -> frozenset[str]:
     if "enum" in node:
         found &= {kind_of(value) for value in node["enum"]}
     if "$ref" in node:
-        found &= kinds(root, target(root, node))
+        found &= kinds(root, target(root, node), known)
     for branch in node.get("allOf", ()):
-        found &= kinds(root, branch)
+        found &= kinds(root, branch, known)
     for keyword in ("anyOf", "oneOf"):
         if keyword in node:
-            found &= frozenset().union(*(kinds(root, branch) for branch in node[keyword]))
+            found &= frozenset().union(*(kinds(root, branch, known) for branch in node[keyword]))
     return found
 
 

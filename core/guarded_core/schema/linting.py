@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import jsonschema_rs
+
 from guarded_core.errors import InvalidTool
 from guarded_core.schema.closing import close
 from guarded_core.schema.defaults import check_defaults
 from guarded_core.schema.document import kinds, read, refused
 from guarded_core.schema.structure import check_structure
-from guarded_core.schema.validation import compiled
+from guarded_core.schema.validation import Validator, compiled
 
 
 def lint(schema: Mapping[str, Any], *, root_object: bool = True) -> None:
@@ -33,17 +35,14 @@ def lint(schema: Mapping[str, Any], *, root_object: bool = True) -> None:
             if kinds(root, root) != {"object"}:
                 raise refused((), 'arguments are an object: say "type": "object" at the root')
             for keep_open in (False, True):
-                compiled(close(root, keep_open=keep_open))
+                Validator(close(root, keep_open=keep_open))
     except RecursionError:
         raise InvalidTool("schema: nested too deeply") from None
 
 
 def _check_metaschema(root: dict[str, Any]) -> None:
-    import jsonschema  # a twentieth of a second to load, and needed by those who register tools only
-
-    # Patterns are judged by the engine that will run them, not by Python's: hence no format check here.
     try:
-        jsonschema.Draft202012Validator.check_schema(root, format_checker=jsonschema.FormatChecker(formats=()))
-    except jsonschema.SchemaError as error:
-        path = tuple(str(part) for part in error.absolute_path)
+        jsonschema_rs.meta.validate(root)
+    except jsonschema_rs.ValidationError as error:
+        path = tuple(str(part) for part in error.instance_path)
         raise refused(path, f"not valid JSON Schema: {error.message[:200]}") from None

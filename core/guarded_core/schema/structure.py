@@ -20,10 +20,10 @@ from guarded_core.schema.validation import compiled
 
 MAX_CHAIN = 16
 MAX_VISITS = 10_000
+MAX_LEVELS = 200
 
-# What they mean depends on more than this document, or on how the validator got here.
-_REFUSED = ("$schema", "$id", "$anchor", "$dynamicRef", "$dynamicAnchor", "$recursiveRef", "$recursiveAnchor")
-_OLD = ("dependencies", "extends", "disallow")
+# What they mean depends on more than this document, on how the validator got here, or on the draft.
+_REFUSED = ("$schema", "$id", "$anchor", "$dynamicRef", "$dynamicAnchor", "$recursiveRef", "dependencies")
 # Children of which a value below meets one, and those that it can meet beside others.
 _EXCLUSIVE = frozenset({"properties", "additionalProperties", "prefixItems", "items"})
 _WHOLE = frozenset({"unevaluatedProperties", "unevaluatedItems"})
@@ -39,7 +39,7 @@ def check_structure(root: dict[str, Any]) -> None:
     for path, node in everywhere.items():
         if not isinstance(node, dict):
             continue
-        for keyword in (*_REFUSED, *_OLD):
+        for keyword in _REFUSED:
             if keyword in node:
                 raise refused(path, f"{keyword} is not supported")
         for pattern in (*([node["pattern"]] if "pattern" in node else ()), *node.get("patternProperties", ())):
@@ -85,8 +85,10 @@ class _Weight:
             if self._chain(node, MAX_CHAIN) > MAX_CHAIN:
                 raise refused(path, "a reference that leads back to itself, or too long a chain of them")
         for path, node in everywhere.items():
-            if self._count(node) > MAX_VISITS:
-                raise refused(path, f"one value could be judged more than {MAX_VISITS} times")
+            if self._count(node, MAX_LEVELS) > MAX_VISITS:
+                raise refused(
+                    path, f"one value could be judged more than {MAX_VISITS} times, or {MAX_LEVELS} levels deep"
+                )
         self._check_recursion({path: node for path, node in everywhere.items() if isinstance(node, dict)})
 
     def _check_recursion(self, nodes: Mapping[Path, dict[str, Any]]) -> None:
@@ -125,13 +127,15 @@ class _Weight:
             self._lengths[id(node)] = 1 + max((self._chain(sub, left - 1) for _, sub in self._parts(node)), default=0)
         return self._lengths[id(node)]
 
-    def _count(self, node: Any) -> int:
+    def _count(self, node: Any, left: int) -> int:
         """How often a value here, or one below it, is judged at most. Recursion counts once."""
+        if left < 0:
+            return MAX_VISITS + 1
         if id(node) not in self._visits:
             self._visits[id(node)] = 1
-            each = [self._count(sub) for keyword, _, sub in subschemas(node) if keyword in _EXCLUSIVE]
-            every = [self._count(sub) for keyword, _, sub in subschemas(node) if keyword in _OVERLAPPING]
-            every += [self._count(sub) for _, sub in self._parts(node)]
+            each = [self._count(sub, left - 1) for keyword, _, sub in subschemas(node) if keyword in _EXCLUSIVE]
+            every = [self._count(sub, left - 1) for keyword, _, sub in subschemas(node) if keyword in _OVERLAPPING]
+            every += [self._count(sub, left - 1) for _, sub in self._parts(node)]
             self._visits[id(node)] = max(each, default=1) + sum(every)
         return self._visits[id(node)]
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 import jsonschema_rs
 
@@ -15,6 +15,7 @@ MAX_PROBLEMS = 3
 MAX_REASON = 600
 MAX_TOLD_DEPTH = 16
 
+_T = TypeVar("_T")
 _PATTERNS = jsonschema_rs.RegexOptions()
 _UNREADABLE = "the arguments cannot be checked"
 _UNDECLARED = "a property that the schema does not declare"
@@ -29,20 +30,17 @@ def compiled(schema: dict[str, Any]) -> jsonschema_rs.Validator:
 
     Raises InvalidTool where the engine refuses it.
     """
-    try:
-        return jsonschema_rs.Draft202012Validator(
-            schema, pattern_options=_PATTERNS, validate_formats=False, retriever=_fetch_nothing
-        )
-    except Exception as error:
-        raise InvalidTool(f"schema: it does not compile: {type(error).__name__}") from None
+    return _compiled(jsonschema_rs.Draft202012Validator, schema)
 
 
 def compiled_places(schema: dict[str, Any]) -> jsonschema_rs.ValidatorMap:
     """Each subschema on the same terms, by ``#`` and its JSON Pointer."""
+    return _compiled(jsonschema_rs.validator_map_for, schema)
+
+
+def _compiled(engine: Callable[..., _T], schema: dict[str, Any]) -> _T:
     try:
-        return jsonschema_rs.validator_map_for(
-            schema, pattern_options=_PATTERNS, validate_formats=False, retriever=_fetch_nothing
-        )
+        return engine(schema, pattern_options=_PATTERNS, validate_formats=False, retriever=_fetch_nothing)
     except Exception as error:
         raise InvalidTool(f"schema: it does not compile: {type(error).__name__}") from None
 
@@ -79,11 +77,10 @@ class Validator:
                 if not self._integers:
                     return None
                 floats = [name for name in self._integers if type(arguments.get(name)) is float]
-                problems = iter([_told((name,), "wrong type, expected integer") for name in floats])
-                return _joined(problems) if floats else None
+                return _joined(_told((name,), "wrong type, expected integer") for name in floats) or None
             if self._explainer is None:
                 self._explainer = _Explainer(self._schema)  # two threads may both build one; either serves
-            return _joined(self._explainer.problems(arguments)) or "the arguments do not fit the schema"
+            return _joined(self._explainer.problems(arguments))
         except BaseException as error:
             # Whatever the engine raises, a Rust panic (no Exception) among it, is a refusal and never passes.
             if isinstance(error, Exception) or type(error).__name__ == "PanicException":
@@ -91,7 +88,7 @@ class Validator:
             raise
 
 
-def _joined(problems: Iterator[str]) -> str:
+def _joined(problems: Iterable[str]) -> str:
     return "; ".join(dict.fromkeys(islice(problems, MAX_PROBLEMS)))[:MAX_REASON]
 
 
