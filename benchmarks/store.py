@@ -35,7 +35,7 @@ ROUNDS, CALLS, SECONDS = 20, 25, 5.0
 CHUNK = 10_000
 DAY = 24 * 3600 * 10**9
 KEYS = AuditKeys({"bench": b"benchmark-secret-of-32-bytes-long"})
-SERVER = os.environ.get("GUARDED_TEST_POSTGRES")
+SERVER = os.environ.get("GUARDED_TEST_POSTGRES") or None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from decimal import Decimal
 from typing import ClassVar
@@ -13,7 +13,7 @@ from typing import ClassVar
 from guarded_core.approval import ApprovalRequest, RequestState
 from guarded_core.audit.event import AuditEvent
 from guarded_core.ledger import CallState, LedgerEntry
-from guarded_core.rules.case import Window
+from guarded_core.rules.case import Slot, Window
 from guarded_core.store.base import (
     Change,
     Conflict,
@@ -27,10 +27,43 @@ from guarded_core.store.base import (
 )
 
 _OPEN = (RequestState.PENDING, RequestState.APPROVED, RequestState.REJECTED)
+_MIN_SWEPT = 1024
+
+
+class _Taken:
+    """What was taken from one window: when, how much and by which call, oldest first; and the sum of it."""
+
+    __slots__ = ("entries", "longest_ns", "total")
+
+    def __init__(self) -> None:
+        self.entries: deque[tuple[int, Decimal, str]] = deque()
+        self.longest_ns = 0
+        self.total = Decimal(0)
+
+    def take(self, slot: Slot, now_ns: int, call_id: str) -> None:
+        self.entries.append((now_ns, slot.amount, call_id))
+        self.longest_ns = max(self.longest_ns, slot.window.interval_ns)
+        self.total = exact_sum([self.total, slot.amount])
+
+    def give_back(self, call_id: str) -> None:
+        self.entries = deque(taken for taken in self.entries if taken[2] != call_id)
+        self.total = exact_sum(amount for _, amount, _ in self.entries)
+
+    def used(self, interval_ns: int, now_ns: int) -> Decimal:
+        entries = self.entries
+        while entries and entries[0][0] <= now_ns - interval_ns:
+            self.total = exact_sum([self.total, -entries.popleft()[1]])
+        return self.total
+
+    def is_over(self, now_ns: int) -> bool:
+        return not self.entries or self.entries[-1][0] <= now_ns - self.longest_ns
 
 
 class MemoryStore:
     """Keeps everything in dicts under one lock.
+
+    What belongs to a session without a name goes with it, windows and requests go when they are over. What stays as
+    long as the process: named sessions, and the ledger, since a call must not run twice however late it comes again.
 
     Args:
         clock: ns since the epoch, for tests; defaults to `time.time_ns`.
@@ -43,16 +76,19 @@ class MemoryStore:
         self._clock = clock
         self._lock = threading.Lock()
         self._spent: defaultdict[str, int] = defaultdict(int)
-        self._windows: defaultdict[str, deque[tuple[int, Decimal, str]]] = defaultdict(deque)
+        self._windows: defaultdict[str, _Taken] = defaultdict(_Taken)
         self._flags: defaultdict[str, dict[str, str]] = defaultdict(dict)
         self._requests: dict[str, ApprovalRequest] = {}
-        self._by_session: defaultdict[str, list[str]] = defaultdict(list)
+        self._by_session: defaultdict[str, dict[str, None]] = defaultdict(dict)  # in order
         self._ledger: dict[str, LedgerEntry] = {}
         self._claims: dict[str, str] = {}
         self._doubtful: defaultdict[tuple[str, str], dict[str, str]] = defaultdict(dict)
-        self._denied: set[tuple[str, str]] = set()
+        self._outputs: deque[tuple[int, str]] = deque()
+        self._denied: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
         self._denials: defaultdict[str, defaultdict[tuple[str, str], int]] = defaultdict(lambda: defaultdict(int))
         self._sessions: dict[str, SessionRecord] = {}
+        self._gone: deque[tuple[str, Iterable[str]]] = deque()
+        self._sweep_at = _MIN_SWEPT
 
     def now_ns(self) -> int:
         """The clock, ns since the epoch."""
@@ -61,7 +97,15 @@ class MemoryStore:
     def open_session(self, session: SessionRecord) -> SessionRecord:
         """Keep a new session, or return the stored one of that id."""
         with self._lock:
+            self._forget_gone()
             return self._sessions.setdefault(session.id, session)
+
+    def forget(self, session_id: str, counters: Iterable[str]) -> None:
+        """Let go of a session that nobody can pick up again, and of these counters of its own.
+
+        The garbage collector calls it, perhaps in the middle of another method: so no lock is taken until the next session.
+        """
+        self._gone.append((session_id, counters))
 
     def load(self, query: Query) -> Snapshot:
         """Read what `query` asks for, all at one moment."""
@@ -95,8 +139,7 @@ class MemoryStore:
             for counter in change.counters:
                 self._spent[counter.key] -= 1
             for slot in change.reservation.slots:
-                window = self._windows[slot.window.key]
-                self._windows[slot.window.key] = deque(taken for taken in window if taken[2] != call_id)
+                self._windows[slot.window.key].give_back(call_id)
             flags = self._flags[change.root_id]
             for flag in change.reservation.raises:
                 if flags.get(flag) == call_id:
@@ -116,11 +159,17 @@ class MemoryStore:
             entry = self._ledger.get(settlement.event.call_id)
             if entry is None:
                 return  # released, or never claimed: then there is nothing to move
-            expires_ns = self._clock() + settlement.keep_ns if settlement.keep_ns else 0
+            now_ns = self._clock()
+            expires_ns = now_ns + settlement.keep_ns if settlement.keep_ns else 0
+            if expires_ns:
+                self._outputs.append((expires_ns, entry.call_id))
+            self._drop_outputs(now_ns)
             doubtful = self._doubtful[entry.principal, entry.tool]
             doubtful.pop(entry.call_id, None)
             if settlement.state is CallState.UNKNOWN:
                 doubtful[entry.call_id] = entry.digest
+            elif not doubtful:
+                del self._doubtful[entry.principal, entry.tool]
             self._ledger[entry.call_id] = replace(
                 entry, state=settlement.state, output=settlement.output, expires_ns=expires_ns
             )
@@ -130,9 +179,9 @@ class MemoryStore:
         with self._lock:
             if call_key is not None:
                 denied = (call_key, event.code or "")
-                if denied in self._denied:
+                if denied in self._denied[root_id]:
                     return 0
-                self._denied.add(denied)
+                self._denied[root_id].add(denied)
             counts, key = self._denials[root_id], denial_key(event)
             counts[key] += 1
             return counts[key]
@@ -155,7 +204,8 @@ class MemoryStore:
                 if pending >= max_pending:
                     raise TooManyRequests
             self._requests[request.id] = request
-            self._by_session[request.session_id].append(request.id)
+            self._by_session[request.session_id][request.id] = None
+            self._sweep(now_ns)
 
     def request(self, request_id: str) -> ApprovalRequest | None:
         """The request of that id."""
@@ -165,8 +215,7 @@ class MemoryStore:
     def requests(self, *, session_id: str | None = None, state: RequestState | None = None) -> list[ApprovalRequest]:
         """All requests of a session, or of all, oldest first."""
         with self._lock:
-            ids = list(self._requests) if session_id is None else list(self._by_session.get(session_id, ()))
-            found = [self._requests[request_id] for request_id in ids]
+            found = list(self._requests.values()) if session_id is None else self._of_session(session_id)
         return [request for request in found if state is None or request.state is state]
 
     def replace_request(self, old: ApprovalRequest, new: ApprovalRequest) -> bool:
@@ -208,7 +257,8 @@ class MemoryStore:
         for counter in change.counters:
             self._spent[counter.key] += 1
         for slot in change.reservation.slots:
-            self._windows[slot.window.key].append((now_ns, slot.amount, call_id))
+            self._windows[slot.window.key].take(slot, now_ns, call_id)
+            self._sweep(now_ns)
         if change.reservation.raises:
             flags = self._flags[change.root_id]
             for flag in change.reservation.raises:
@@ -224,14 +274,13 @@ class MemoryStore:
 
     def _used(self, window: Window, now_ns: int) -> Decimal:
         taken = self._windows.get(window.key)
-        if not taken:
-            return Decimal(0)
-        while taken and taken[0][0] <= now_ns - window.interval_ns:
-            taken.popleft()
-        return exact_sum(amount for _, amount, _ in taken)
+        return Decimal(0) if taken is None else taken.used(window.interval_ns, now_ns)
+
+    def _of_session(self, session_id: str) -> list[ApprovalRequest]:
+        return [self._requests[request_id] for request_id in self._by_session.get(session_id, ())]
 
     def _open_requests(self, session_id: str, tool: str) -> tuple[ApprovalRequest, ...]:
-        requests = (self._requests[request_id] for request_id in self._by_session[session_id])
+        requests = self._of_session(session_id)
         return tuple(request for request in requests if request.tool == tool and request.state in _OPEN)
 
     def _entry(self, keys: tuple[str, str], now_ns: int) -> LedgerEntry | None:
@@ -248,3 +297,37 @@ class MemoryStore:
         for key in (claim.key, claim.twin_key):
             if self._claims.get(key) == claim.call_id:
                 del self._claims[key]
+
+    def _forget_gone(self) -> None:
+        while self._gone:
+            session_id, counters = self._gone.popleft()
+            for key in counters:
+                self._spent.pop(key, None)
+            for kept in (self._sessions, self._flags, self._denials, self._denied):
+                kept.pop(session_id, None)
+            for request in self._of_session(session_id):
+                if request.state is not RequestState.PENDING:
+                    self._drop(request)
+
+    def _sweep(self, now_ns: int) -> None:
+        """Drop what is over, whenever there is twice as much as was left the last time: that costs each call the same."""
+        if len(self._windows) + len(self._requests) < self._sweep_at:
+            return
+        for key in [key for key, taken in self._windows.items() if taken.is_over(now_ns)]:
+            del self._windows[key]
+        for request in [request for request in self._requests.values() if not request.is_live(now_ns)]:
+            self._drop(request)
+        self._sweep_at = max(_MIN_SWEPT, 2 * (len(self._windows) + len(self._requests)))
+
+    def _drop(self, request: ApprovalRequest) -> None:
+        del self._requests[request.id]
+        of_session = self._by_session[request.session_id]
+        del of_session[request.id]
+        if not of_session:
+            del self._by_session[request.session_id]
+
+    def _drop_outputs(self, now_ns: int) -> None:
+        while self._outputs and self._outputs[0][0] <= now_ns:
+            entry = self._ledger.get(self._outputs.popleft()[1])
+            if entry is not None and entry.output is not None and entry.expires_ns <= now_ns:
+                self._ledger[entry.call_id] = replace(entry, output=None)

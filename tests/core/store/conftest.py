@@ -12,14 +12,16 @@ from typing import Any, ClassVar
 import pytest
 
 from guarded_core.approval import ApprovalRequest, RequestState, new_id
+from guarded_core.audit.chain import Head
 from guarded_core.audit.event import AuditEvent, Outcome
+from guarded_core.errors import ToolAuditTrailError
 from guarded_core.ledger import LedgerEntry
 from guarded_core.rules.case import Reservation, Slot, Window
 from guarded_core.store.base import Change, Counter, Query, Store
 from guarded_core.store.memory import MemoryStore
 
 HOUR = 3600 * 1_000_000_000
-SERVER = os.environ.get("GUARDED_TEST_POSTGRES")
+SERVER = os.environ.get("GUARDED_TEST_POSTGRES") or None
 
 
 @pytest.fixture
@@ -83,6 +85,33 @@ def store(request: pytest.FixtureRequest) -> Store:
     url = request.getfixturevalue(f"{request.param}_url")
     opened: Store = request.getfixturevalue("open_store")(url)
     return opened
+
+
+@pytest.fixture
+def run() -> Callable[..., None]:
+    """Changes a database behind its store's back: `run(url, *statements)`."""
+    sqlalchemy = pytest.importorskip("sqlalchemy")
+
+    def run(url: str, *statements: str) -> None:
+        with sqlalchemy.create_engine(url, poolclass=sqlalchemy.NullPool).begin() as connection:
+            for statement in statements:
+                connection.exec_driver_sql(statement)
+
+    return run
+
+
+@pytest.fixture
+def fault() -> Callable[..., str | None]:
+    """What the verification of a store's trail finds, None for nothing: `fault(store, *anchors)`."""
+
+    def fault(store: Any, *anchors: Head) -> str | None:
+        try:
+            store.trail().verify(anchors)
+        except ToolAuditTrailError as error:
+            return error.code
+        return None
+
+    return fault
 
 
 class Sample:

@@ -116,11 +116,14 @@ class SqlTrail:
         """
         return tuple(frame_event(row.line.encode()) for row in self._database.read(_unsettled))
 
-    def verify(self, anchors: Iterable[Head] = (), *, progress: Progress | None = None) -> StoreVerification:
+    def verify(
+        self, anchors: Iterable[Head] = (), *, first_writer: int = 1, progress: Progress | None = None
+    ) -> StoreVerification:
         """Check every record of every writer: its place, content and key, and the chain of writers.
 
         Args:
             anchors: heads kept elsewhere; the trail must contain their positions.
+            first_writer: begin with this one's records, where those of the writers before it were archived.
             progress: called with records done and records in all.
 
         Raises:
@@ -138,14 +141,17 @@ class SqlTrail:
                 progress(done, max(done, total))
 
         heads = [self._verify_registry(found, expected)] if found else []
-        heads += [self._verify_writer(row, expected, advance) for row in found[1:]]
+        for row in found[1:first_writer]:
+            expected.pop(row.id, None)
+        kept = found[max(1, first_writer) :]
+        heads += [self._verify_writer(row, expected, advance) for row in kept]
         if self._database.read(_stray_events):
             raise ToolAuditTrailError("unknown_writer", "there are records of a writer that is not registered")
         if expected:
             raise ToolAuditTrailError("truncated", "a head was taken of a writer that is gone")
         return StoreVerification(
             records=done,
-            writers=max(0, len(found) - 1),
+            writers=len(kept),
             open=sum(not head.closed for head in heads[1:]),
             heads=tuple(heads),
         )
