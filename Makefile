@@ -3,7 +3,7 @@ PYTHON ?= $(firstword $(foreach p,python3 python3.13 python3.12 python3.11,\
 	$(shell $p -c 'import sys; sys.version_info >= (3, 11) and print("$p")' 2>/dev/null)) python3)
 BIN := .venv/bin
 
-.PHONY: test lint demo bench test-floor clean
+.PHONY: test lint demo notebooks bench bench-agentdojo test-floor clean
 .DELETE_ON_ERROR:
 
 test: lint
@@ -18,8 +18,21 @@ lint: .venv/.installed
 demo: .venv/.installed
 	$(BIN)/guarded demo
 
+# Run again, to keep what they print beside their cells.
+notebooks: .venv/.installed
+	$(BIN)/python -m notebooks
+
 bench: .venv/.installed
 	$(BIN)/python -m benchmarks
+
+# In an environment of its own: agentdojo's dependencies are heavy.
+bench-agentdojo: .venv-agentdojo/.installed
+	.venv-agentdojo/bin/python -m benchmarks.agentdojo --everything
+
+.venv-agentdojo/.installed: pyproject.toml
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --editable '.[langchain,llamaindex]' agentdojo==0.1.35 matplotlib
+	@touch $@
 
 # The lowest versions that pyproject.toml allows.
 test-floor: .venv-floor/.installed
@@ -38,5 +51,5 @@ test-floor: .venv-floor/.installed
 	@touch $@
 
 clean:
-	rm -rf .venv .venv-floor build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-floor .venv-agentdojo build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,4 +1,4 @@
-"""Bare and guarded calls timed in turns, so that a slow moment of the machine hits both alike; the ratio is what counts."""
+"""Bare and guarded calls timed in turns: a slow moment of the machine hits both alike, so that their ratio counts."""
 
 from __future__ import annotations
 
@@ -53,7 +53,11 @@ def measure(
 
 
 async def ameasure(
-    entry: str, bare: Callable[[], Awaitable[Any]], guarded: Callable[[], Awaitable[Any]], *, wanted: float | None = None
+    entry: str,
+    bare: Callable[[], Awaitable[Any]],
+    guarded: Callable[[], Awaitable[Any]],
+    *,
+    wanted: float | None = None,
 ) -> Measurement:
     """The two calls, awaited in turns."""
     rounds: tuple[list[float], list[float]] = [], []

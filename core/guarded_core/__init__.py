@@ -18,6 +18,8 @@ The modules, in the order a call walks them:
 `store`             budgets, windows, approvals, ledger: all or none
 `audit`             events, sinks, trails
 `view`, `decision`  what a model is shown; what would happen to a call
+`coverage`          what becomes of each tool's calls, as a matrix
+`display`           how all of it looks in notebooks and at terminals
 ==================  =================================================================
 """
 
@@ -29,6 +31,7 @@ from guarded_core.audit.event import AuditEvent, Outcome
 from guarded_core.audit.memory import InMemoryToolAuditTrail
 from guarded_core.audit.sink import TeeSink, ToolAuditSink
 from guarded_core.context import ToolExecutionContext
+from guarded_core.coverage import Coverage
 from guarded_core.decision import Decision
 from guarded_core.errors import (
     ApprovalPayloadMismatch,
@@ -84,6 +87,7 @@ __all__ = [
     "CallBudgetExhausted",
     "CallbackApprover",
     "ConsoleApprover",
+    "Coverage",
     "Decision",
     "DuplicateTool",
     "DurableToolAuditTrail",

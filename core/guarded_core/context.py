@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar, Token
 from types import MappingProxyType, TracebackType
@@ -92,6 +93,11 @@ class ToolExecutionContext:
         self._tool_calls = dict(tool_calls or {})
         self.scope = Scope(principal=root.principal, session_id=root.session_id)
         self._counters: dict[tuple[str, int | None], tuple[Counter, ...]] = {}
+        self._counter_keys: set[str] = set()
+        # A store in memory lets go of a session that has no name to pick it up by, once nobody holds it.
+        forget = getattr(self.store, "forget", None) if session_id is None else None
+        if forget is not None:
+            weakref.finalize(self, forget, self.session_id, self._counter_keys).atexit = False
         self._closed = False
         self._kept_open = False
         self._tokens: list[Token[Mapping[int, ToolExecutionContext]]] = []
@@ -133,6 +139,7 @@ class ToolExecutionContext:
         limits = [limit for limit in (tool_limit, self._tool_calls.get(tool)) if limit is not None]
         if limits:
             own.append(Counter(key=f"calls:{self.session_id}:{tool}", limit=min(limits)))
+        self._counter_keys.update([counter.key for counter in own])
         return (*own, *(self.parent.counters(tool, tool_limit) if self.parent else ()))
 
     def query(

@@ -319,6 +319,11 @@ class Guard(Shown):
         found = context or current_context(self)
         return visible_tools(self._specs.values(), self._policy, found, self.rules)
 
+    def engines(self, context: ToolExecutionContext | None = None) -> tuple[PolicyEngine, ...]:
+        """The rules that narrow what a model is shown: the policy's, those in code, and the session's own."""
+        found = context or current_context(self)
+        return (self._policy.engine, self.rules, *((found.rules,) if found else ()))
+
     def coverage(self, context: ToolExecutionContext | None = None) -> Coverage:
         """For each tool, what becomes of its calls: in `context` or the current session; outside one, by the policy."""
         return coverage(self._specs.values(), self.authority, context or current_context(self))

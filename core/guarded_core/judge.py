@@ -37,7 +37,6 @@ from guarded_core.payload import (
 from guarded_core.policy import ToolExecutionPolicy, ToolSettings
 from guarded_core.rules.case import Action, Case, Reservation
 from guarded_core.rules.engine import SILENT, Judgement, PolicyViolation
-from guarded_core.schema import complete
 from guarded_core.steps import Flow, Load
 from guarded_core.store.base import Query, Snapshot
 from guarded_core.struct import struct
@@ -215,8 +214,8 @@ def _effective(
         completed = _completed(call.complete, spec.name, raw)
         if completed is None:
             return raw
-    elif spec.has_defaults:
-        completed = complete(spec.schema, raw.value)
+    elif spec.defaults is not None:
+        completed = spec.defaults.complete(raw.value)
     else:
         return raw
     effective = _bound(spec.name, completed, policy.limits)

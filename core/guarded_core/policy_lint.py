@@ -18,6 +18,7 @@ from guarded_core.rules.kinds import (
     LimitToolParam,
     ParamRule,
     RequireApproval,
+    RequireOrigin,
     RuleKind,
 )
 from guarded_core.rules.params import ABSENT, Param, exact
@@ -75,6 +76,8 @@ def _tools(policy: ToolExecutionPolicy, schemas: Mapping[str, Mapping[str, Any]]
             yield warning(where, "has no risk: unless the tool's code declares one, every call is denied")
         if settings.lower_risk:
             yield warning(f"{where}.lower_risk", "lowers the risk that the tool's code may declare")
+        if settings.approval == "unproven" and not any(isinstance(rule, RequireOrigin) for rule in rules):
+            yield warning(f"{where}.approval", "has no effect: no require_origin rule vouches for a call")
         if rules and not any(rule.enforce for rule in rules):
             yield warning(where, "none of its rules is enforced")
         if policy.engine.blanket_denied_tools([name]):
@@ -129,7 +132,9 @@ def _contradictions(policy: ToolExecutionPolicy) -> Iterator[LintFinding]:
     places = {id(rule): f"rules[{index}]" for index, rule in enumerate(policy.rules)}
     seen: set[tuple[str, ...]] = set()
     for name in sorted(policy.tools - set(policy.engine.blanket_denied_tools(policy.tools))):
-        rules = [rule for rule in policy.engine.rules_for(name) if isinstance(rule, ParamRule) and rule.enforce]
+        # Whether a value has the right origin depends on the session: some value may.
+        found = [rule for rule in policy.engine.rules_for(name) if not isinstance(rule, RequireOrigin)]
+        rules = [rule for rule in found if isinstance(rule, ParamRule) and rule.enforce]
         for param, group in groupby(sorted(rules, key=lambda rule: rule.param), key=lambda rule: rule.param):
             together = list(group)
             where = tuple(sorted(places[id(rule)] for rule in together))

@@ -59,6 +59,7 @@ class Earlier(BaseModel):
 
     tool: str
     arguments: dict[str, Any] = {}
+    returns: Any = None
 
 
 class PolicyCase(BaseModel):
@@ -76,6 +77,7 @@ class PolicyCase(BaseModel):
     role: str | None = None
     state: dict[str, Any] = {}
     before: list[Earlier] = []
+    request: str = ""
 
 
 class _Cases(BaseModel):
@@ -113,11 +115,12 @@ def _guessed(name: str) -> ToolSpec:
     return ToolSpec.of(name=name, description="", schema={"type": "object"}, closed=True)
 
 
-def trial_session(guard: Guard, *, principal: str = PRINCIPAL, role: str | None = None) -> ToolExecutionContext:
-    """A session of `guard`, with a role's tools or all."""
-    if role is None:
-        return guard.session(principal, tools=guard.policy.tools)
-    return guard.session(principal, role=role)
+def trial_session(
+    guard: Guard, *, principal: str = PRINCIPAL, role: str | None = None, request: str = ""
+) -> ToolExecutionContext:
+    """A session of `guard`, with a role's tools or all; `request` is what the user said."""
+    tools = guard.policy.tools if role is None else None
+    return guard.session(principal, tools=tools, role=role, request=request)
 
 
 def explain(
@@ -151,7 +154,9 @@ def _rules(decision: Decision) -> Iterator[StepVerdict]:
         yield StepVerdict(step="rules", verdict="deny", detail=f"{violation.policy_name}: {violation.reason}")
     for name in decision.would_deny:
         yield StepVerdict(step="rules", verdict="would deny", detail=f"{name} (not enforced)")
-    if not decision.violations:
+    for ask in decision.asks:
+        yield StepVerdict(step="rules", verdict="ask", detail=f"{ask.policy_name}: {ask.reason}")
+    if not decision.violations and not decision.asks:
         yield StepVerdict(step="rules", verdict="pass")
 
 
@@ -194,7 +199,7 @@ def run_cases(
 
 def _failure(policy: ToolExecutionPolicy, case: PolicyCase, specs: tuple[ToolSpec, ...]) -> str:
     guard = trial_guard(policy, specs, state=case.state)
-    context = trial_session(guard, principal=case.principal, role=case.role)
+    context = trial_session(guard, principal=case.principal, role=case.role, request=case.request)
     for earlier in case.before:
         guard.run(_made(guard, earlier, context))
     decision = guard.decide(case.tool, case.arguments, context=context)
@@ -214,7 +219,7 @@ def _made(guard: Guard, earlier: Earlier, context: ToolExecutionContext) -> Call
         spec=guard.spec(earlier.tool),
         arguments=earlier.arguments,
         context=context,
-        function=lambda arguments: None,
+        function=lambda arguments: earlier.returns,
     )
 
 

@@ -15,7 +15,7 @@ import orjson
 
 from guarded_core.errors import InvalidTool
 from guarded_core.payload import PayloadLimits, freeze
-from guarded_core.schema import Validator, close, from_params, lint
+from guarded_core.schema import Defaults, Validator, close, from_params, lint
 
 MAX_IDENTIFIER = 64
 MAX_PARAM_DESCRIPTION = 2048
@@ -208,9 +208,9 @@ class ToolSpec:
         return found
 
     @cached_property
-    def has_defaults(self) -> bool:
-        """Whether leaving an argument out may mean a default."""
-        return b'"default"' in orjson.dumps(self.schema)
+    def defaults(self) -> Defaults | None:
+        """Fills in what an argument that is left out means; None where there is no default."""
+        return Defaults(self.schema) if b'"default"' in orjson.dumps(self.schema) else None
 
 
 MAX_DESCRIPTION = 65_536

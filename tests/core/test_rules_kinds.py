@@ -26,6 +26,7 @@ from guarded_core.rules.kinds import (
     LimitToolParam,
     RateLimitTool,
     RequireApproval,
+    RequireOrigin,
     RequireState,
 )
 from guarded_core.rules.state import StateStore
@@ -611,6 +612,7 @@ EXAMPLES: list[Any] = [
     DenyAfter(tool="a", after="b"),
     RequireState(key="a", value=[1], tool="b"),
     RequireApproval(tool="a", param="b", above=3, enforce=False),
+    RequireOrigin(tool="a", param="b", accept=("user",), ask=("named",), returned_by=("c*",)),
 ]
 
 

@@ -13,20 +13,13 @@ from rich.table import Table
 from rich.text import Text
 
 from guarded_core.approvers import Approver, CallbackApprover, ConsoleApprover
-from guarded_core.audit.event import AuditEvent, Outcome
+from guarded_core.audit.event import AuditEvent
 from guarded_core.cli.agents import agents
 from guarded_core.cli.scenes import SCENES, Played, Stage
 from guarded_core.cli.shop import Shop
 from guarded_core.display import time_text, visible
-
-_COLOURS = {
-    Outcome.SUCCEEDED: "green",
-    Outcome.AUTHORIZED: "cyan",
-    Outcome.ASKED: "yellow",
-    Outcome.DENIED: "red",
-    Outcome.FAILED: "red",
-    Outcome.UNKNOWN: "magenta",
-}
+from guarded_core.display.terminal import STYLES
+from guarded_core.display.views import OUTCOMES
 
 
 def demo(
@@ -67,7 +60,7 @@ def _trail(events: list[AuditEvent]) -> Table:
     for heading in ("Time", "Call", "Principal", "Tool", "Risk", "Outcome", "Code", "Approved by"):
         table.add_column(heading)
     for event in events:
-        outcome = Text(event.outcome.value, style=_COLOURS.get(event.outcome, ""))
+        outcome = Text(event.outcome.value, style=STYLES[OUTCOMES[event.outcome]])
         row = (time_text(event.time_ns)[11:19], event.call_id[:6], event.principal, event.tool, event.risk or "")
         table.add_row(*row, outcome, event.code or "", ", ".join(event.approved_by))
     return table
