@@ -325,8 +325,10 @@ class TestTask:
         """Beside the session's budget and the policy's; a subagent spends from it too."""
         office = Office()
         session = office.guard.session("ann", tools={"me": 2, "directory": None})
-        child = session.delegate("helper", tools=["me"], max_calls=9)
+        child = session.delegate("helper", tools={"me": 1}, max_calls=9)
         office.guard.call("me", {}, context=child)
+        with pytest.raises(CallBudgetExhausted):
+            office.guard.call("me", {}, context=child)
         office.guard.call("me", {}, context=session)
         for context in (session, child):
             with pytest.raises(CallBudgetExhausted):

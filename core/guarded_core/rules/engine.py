@@ -115,14 +115,15 @@ class PolicyEngine:
 
     def judge(self, case: Case) -> Judgement:
         """What the rules say of `case`; pure."""
-        rules = self.rules_for(case.action.tool)
+        index = self._index()
+        rules = index.rules_for(case.action.tool)
         if not rules:
             return SILENT
         violations, asks, would = [], [], []
         reservations, proofs = [], []
         for rule in rules:
             finding, reservation = _answer(rule, case)
-            if rule.enforce and _traces(rule):
+            if index.traces and rule.enforce and _traces(rule):
                 proofs.append(finding is None)
             if reservation is not None:
                 reservations.append(reservation if rule.enforce else _observing(reservation))

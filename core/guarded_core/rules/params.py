@@ -25,10 +25,9 @@ ABSENT: Final = Absent.ABSENT
 
 _EVERY = "*"
 _INDEX = re.compile(r"0|[1-9][0-9]{0,8}", re.ASCII)
-# The policy's own limits were kept before a rule looks.
-# What may hide a key beyond ASCII, an integral float, or one with an exponent; inside a text it hides nothing.
-_UNSURE = re.compile(rb"[^\x00-\x7f]|\.0[,\]}]|\de")
+_UNSURE = (b".0,", b".0]", b".0}", b"e-")  # what an integral or a very small float looks like
 _WORDS = {None: "null", True: "true", False: "false"}
+# The policy's own limits were kept before a rule looks.
 _LIMITS = PayloadLimits(bytes=1 << 30, depth=MAX_DEPTH, nodes=1 << 30, characters=1 << 30)
 
 
@@ -72,7 +71,10 @@ class Param:
 
         Empty only where ``*`` meets an empty object or array. Raises TypeError for what is no JSON.
         """
-        found: list[Any] = [arguments if isinstance(arguments, dict) else dict(arguments)]
+        root = arguments if isinstance(arguments, dict) else dict(arguments)
+        if len(self.tokens) == 1 and self.tokens[0] is not None:
+            return [root.get(self.tokens[0], ABSENT)]
+        found: list[Any] = [root]
         for token in self.tokens:
             found = [member for value in found for member in _members(value, token)]
         return found
@@ -139,7 +141,8 @@ def _written(container: Any) -> str | None:
         written = orjson.dumps(container, option=orjson.OPT_SORT_KEYS)
     except TypeError:
         return None
-    return None if _UNSURE.search(written) else written.decode()
+    plain = written.isascii() and not any(sign in written for sign in _UNSURE)
+    return written.decode() if plain else None
 
 
 def any_text(value: Any, test: Callable[[str], bool]) -> bool:

@@ -49,4 +49,12 @@ class Condition:
 
     def holds(self, values: Iterable[Any]) -> bool:
         """Whether it holds for one of `values`; never for an absent one."""
-        return any(value is not ABSENT and all(test(value) for test in self.tests) for value in values)
+        for value in values:
+            if value is ABSENT:
+                continue
+            for test in self.tests:
+                if not test(value):
+                    break
+            else:
+                return True
+        return False
