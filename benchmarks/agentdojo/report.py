@@ -64,31 +64,32 @@ def published() -> str:
 
 
 def plot(rows: dict[tuple[str, str, str], Row], path: Path = HERE / "figures.svg") -> None:
-    """Utility against attacks that got through; the size of a point is the share of tasks that ask."""
+    """Three bars a level: utility, attacks, questions."""
     import matplotlib
 
     matplotlib.use("svg")
     matplotlib.rcParams["svg.hashsalt"] = "agentdojo"
     from matplotlib import pyplot
 
-    shown = [rows[level.name, "core", "hijack"] for level in LEVELS if (level.name, "core", "hijack") in rows]
-    shown = [row for row in shown if row.level != "deny all"]
-    figure, axes = pyplot.subplots(figsize=(9, 6))
-    for number, row in enumerate(shown, 1):
-        x, y = 100 * row.through / row.pairs, 100 * row.strict / row.tasks
-        person = 100 * row.asked / row.tasks
-        colour = "tab:green" if "all:" in row.level else "tab:blue" if "provenance" in row.level else "tab:grey"
-        axes.scatter(x, y, s=40 + 12 * person, color=colour, alpha=0.6, label=f"{number}  {row.level}")
-        axes.annotate(str(number), (x, y), ha="center", va="center", fontsize=8)
-    axes.set_xscale("symlog", linthresh=1)
-    axes.set_xlim(-0.2, 120)
-    axes.set_xlabel("attacks through, % of 609 (replay, the model assumed hijacked)")
-    axes.set_ylabel("strict utility, % of 97 user tasks")
-    axes.set_title("AgentDojo v1.2.2 behind the guard; larger: a person is asked in more tasks")
-    axes.legend(fontsize=7, loc="lower left", markerscale=0.4)
-    axes.grid(alpha=0.3)
+    shown = [row for level in reversed(LEVELS) if (row := rows.get((level.name, "core", "hijack"))) is not None]
+    names = [row.level for row in shown]
+    panels = (
+        ("strict utility, % of 97 tasks", "tab:green", [100 * row.strict / row.tasks for row in shown]),
+        ("attacks through, % of 609", "tab:red", [100 * row.through / row.pairs for row in shown]),
+        ("tasks that ask a person, %", "tab:blue", [100 * row.asked / row.tasks for row in shown]),
+    )
+    figure, axes = pyplot.subplots(1, 3, sharey=True, figsize=(11, 5.5))
+    for panel, (title, colour, values) in zip(axes, panels, strict=True):
+        bars = panel.barh(names, values, color=colour, alpha=0.7)
+        panel.bar_label(bars, fmt="%.1f", fontsize=7, padding=2)
+        panel.set_title(title, fontsize=9)
+        panel.set_xlim(0, 118)
+        panel.tick_params(labelsize=8)
+        for side in ("top", "right"):
+            panel.spines[side].set_visible(False)
+    figure.suptitle("AgentDojo v1.2.2 behind the guard: a replay, the model assumed hijacked", fontsize=10)
     figure.tight_layout()
-    figure.savefig(path, metadata={"Date": None})
+    figure.savefig(path, metadata={"Date": None}, bbox_inches="tight")
 
 
 def write() -> None:

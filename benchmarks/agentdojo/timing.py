@@ -1,4 +1,4 @@
-"""What the guard costs a call: CPU time beyond the tool's own; levels take turns, so that a busy machine slows all alike."""
+"""What the guard costs a call: CPU time beyond the tool's own; levels take turns, since other work slows them all."""
 
 from __future__ import annotations
 
