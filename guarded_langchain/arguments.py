@@ -186,7 +186,7 @@ class CallArguments:
         self._parsed: tuple[bytes, Any] = b"", None
 
     def complete(self, arguments: dict[str, Any]) -> dict[str, Any] | None:
-        """The effective arguments: checked ones, as JSON that parses back to itself; None where they are that already."""
+        """The effective arguments, as JSON that parses back to itself; None where the checked ones are that already."""
         tool, model = self._of.tool.name, self._of.model
         if model is None:
             completed = self._of.defaults.complete(arguments)
