@@ -13,6 +13,7 @@ The modules, in the order a call walks them:
 `schema`            closed and compiled; `arguments` and `function` for typed Python
 `policy`            allowlist, risks, limits, roles; `policy_file` for TOML
 `rules`             the engine, the kinds, the facts they see
+`provenance`        where a value came from: the user's words, the outputs, remembered for a session
 `approval`          one person, one payload, once; `approvers` ask
 `ledger`            one call, one execution
 `store`             budgets, windows, approvals, ledger: all or none

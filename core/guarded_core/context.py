@@ -49,11 +49,10 @@ class ToolExecutionContext:
 
     Args:
         principal: who, as authenticated; 1 to 256 bytes.
-        tools: exact names; empty permits nothing.
+        tools: exact names, or names with how many calls each is good for; empty permits nothing.
         max_calls: how many calls it may make; at least 1.
         session_id: a name to pick the session up by in another process; at most 128 bytes, without ``#``.
         store: where budgets and approvals are kept; one of its own in memory by default.
-        tool_calls: how many calls of single tools, beside `max_calls`.
         narrow: by tool and parameter, the only values that it may have.
 
     Raises:
@@ -63,14 +62,13 @@ class ToolExecutionContext:
     def __init__(
         self,
         principal: str,
-        tools: Iterable[str],
+        tools: Iterable[str] | Mapping[str, int | None],
         max_calls: int,
         *,
         session_id: str | None = None,
         store: Store | None = None,
         issuer: Guard | None = None,
         parent: ToolExecutionContext | None = None,
-        tool_calls: Mapping[str, int] | None = None,
         narrow: Mapping[str, Mapping[str, Sequence[Any]]] | None = None,
     ) -> None:
         if isinstance(tools, str):
@@ -90,7 +88,7 @@ class ToolExecutionContext:
         self.root: ToolExecutionContext = root
         self.origins: Provenance = Provenance(self.principal) if parent is None else root.origins
         self.rules: PolicyEngine = PolicyEngine([*(parent.rules.rules if parent else ()), *_narrowing(narrow or {})])
-        self._tool_calls = dict(tool_calls or {})
+        self._tool_calls = _counted(tools)
         self.scope = Scope(principal=root.principal, session_id=root.session_id)
         self._counters: dict[tuple[str, int | None], tuple[Counter, ...]] = {}
         self._counter_keys: set[str] = set()
@@ -210,7 +208,13 @@ class ToolExecutionContext:
         Approvals(self.store).decide(request.id, by=approval.approver, approve=True, reason=approval.reason)
 
     def delegate(
-        self, principal: str, *, tools: Iterable[str], max_calls: int, session_id: str | None = None
+        self,
+        principal: str,
+        *,
+        tools: Iterable[str] | Mapping[str, int | None],
+        max_calls: int,
+        session_id: str | None = None,
+        narrow: Mapping[str, Mapping[str, Sequence[Any]]] | None = None,
     ) -> ToolExecutionContext:
         """A context for a subagent: only narrower.
 
@@ -219,20 +223,20 @@ class ToolExecutionContext:
 
         Args:
             principal: the subagent's own name.
-            tools: exact names.
-            max_calls: how many calls it may make at most.
-            session_id: see the class.
+            tools, max_calls, session_id, narrow: see the class.
         """
         if isinstance(tools, str):
             raise GuardConfigurationError("tools is a list of names, not one name")
+        counts = tools if isinstance(tools, Mapping) else {}
         return ToolExecutionContext(
             principal,
-            self.tools & frozenset(tools),
+            {name: counts.get(name) for name in self.tools & frozenset(tools)},
             max_calls,
             session_id=session_id,
             store=self.store,
             issuer=self.issuer,
             parent=self,
+            narrow=narrow,
         )
 
     def keep_open(self) -> Self:
@@ -277,6 +281,16 @@ def _principal(principal: Any) -> str:
     except InvalidApproval as error:
         raise GuardConfigurationError(str(error)) from None
     return str(principal)
+
+
+def _counted(tools: Iterable[str] | Mapping[str, int | None]) -> dict[str, int]:
+    calls = {name: calls for name, calls in tools.items() if calls is not None} if isinstance(tools, Mapping) else {}
+    for name, limit in calls.items():
+        if type(limit) is not int or limit < 1:
+            raise GuardConfigurationError(
+                f"tools: {name!r} is good for at least 1 call; to forbid a tool, leave it out"
+            )
+    return calls
 
 
 def _narrowing(narrow: Mapping[str, Mapping[str, Sequence[Any]]]) -> Iterable[AllowToolParam]:

@@ -191,14 +191,14 @@ class Guard(Shown):
                 stacklevel=2,
             )
             allowed = frozenset()
+        counts = tools if isinstance(tools, Mapping) else {}
         context = ToolExecutionContext(
             principal,
-            allowed,
+            {name: counts.get(name) for name in allowed},
             DEFAULT_MAX_CALLS if max_calls is None else max_calls,
             session_id=session_id,
             store=self.store,
             issuer=self,
-            tool_calls=_counted(tools),
             narrow=narrow,
         )
         if session_id is not None:
@@ -433,16 +433,6 @@ class Guard(Shown):
 
     def __repr__(self) -> str:
         return f"<Guard of {len(self._specs)} tools, {self._policy!r}>"
-
-
-def _counted(tools: Iterable[str] | Mapping[str, int | None] | None) -> dict[str, int]:
-    calls = {name: calls for name, calls in tools.items() if calls is not None} if isinstance(tools, Mapping) else {}
-    for name, limit in calls.items():
-        if type(limit) is not int or limit < 1:
-            raise GuardConfigurationError(
-                f"tools: {name!r} is good for at least 1 call; to forbid a tool, leave it out"
-            )
-    return calls
 
 
 def _open_store(store: Store | str | None, keys: AuditKeys | None) -> Store:

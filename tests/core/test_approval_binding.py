@@ -13,16 +13,22 @@ from guarded_core.call import Authority, Call
 from guarded_core.context import ToolExecutionContext
 from guarded_core.flow import enforce
 from guarded_core.ledger import CallKey
+from guarded_core.rules.kinds import RequireApproval
 from guarded_core.steps import Services, run
 from guarded_core.store.memory import MemoryStore
 
 SCHEMA = {
     "type": "object",
-    "properties": {"amount": {}, "to": {"type": "string"}, "lines": {}},
+    "properties": {"amount": {}, "to": {"type": "string"}, "lines": {"type": "object", "additionalProperties": True}},
     "required": ["amount", "to"],
 }
 SHOWN = {"amount": 5, "to": "Ann", "lines": {"a": [1, 2], "b": None}}
 KEY = CallKey(position="thread-1/tools", tool_call_id="call-1")
+
+
+def paying(*rules: Any, **settings: Any) -> ToolExecutionPolicy:
+    """A policy that allows `pay`."""
+    return ToolExecutionPolicy({"pay": ToolSettings(open_arguments=True, **settings)}, rules=rules)
 
 
 class Bench:
@@ -30,7 +36,7 @@ class Bench:
 
     def __init__(self) -> None:
         self.store, self.ran = MemoryStore(), []
-        self.policy = ToolExecutionPolicy({"pay": "financial"})
+        self.policy = paying(risk="financial")
         self.spec = ToolSpec.of(name="pay", description="Pays.", schema=SCHEMA)
         self.context = ToolExecutionContext("user-17", ["pay", "pay_all"], 100, store=self.store)
 
@@ -63,7 +69,7 @@ ALIKE = [
     pytest.param({"amount": True}, id="a boolean"),
     pytest.param({"amount": 5.000000000000001}, id="the next double"),
     pytest.param({"amount": -5}, id="a sign"),
-    pytest.param({"amount": 5e300}, id="an exponent"),
+    pytest.param({"amount": 5e9}, id="an exponent"),
     pytest.param({"amount": None}, id="null"),
     pytest.param({"amount": [5]}, id="a list of it"),
     pytest.param({"to": "ann"}, id="another case"),
@@ -114,7 +120,10 @@ def test_another_call_with_equal_arguments() -> None:
     """Another call id, or another place in the run, needs an approval of its own."""
     bench = Bench()
     bench.approved()
-    for other in (CallKey(position="thread-1/tools", tool_call_id="call-2"), CallKey(position="x", tool_call_id="call-1")):
+    for other in (
+        CallKey(position="thread-1/tools", tool_call_id="call-2"),
+        CallKey(position="x", tool_call_id="call-1"),
+    ):
         with pytest.raises(HumanApprovalRequired):
             bench.call(key=other)
     assert bench.ran == []
@@ -133,7 +142,7 @@ def test_another_session_principal_or_tool() -> None:
     for other in others:
         with pytest.raises(HumanApprovalRequired):
             bench.call(**other)
-    bench.policy = ToolExecutionPolicy({"pay": ToolSettings(risk="financial", approvals=2)})
+    bench.policy = paying(risk="financial", approvals=2)
     with pytest.raises(HumanApprovalRequired):
         bench.call()
     assert bench.ran == []
@@ -167,7 +176,7 @@ def test_every_field(name: str) -> None:
 def test_a_read_only_call_that_is_asked_about_runs_once() -> None:
     """An approval is for one run, also of a tool that may otherwise run again and again."""
     bench = Bench()
-    bench.policy = ToolExecutionPolicy({"pay": ToolSettings(risk="read_only")}).with_rules(ASKING)
+    bench.policy = paying(RequireApproval(tool="pay"), risk="read_only")
     approved = bench.approved()
     bench.call()
     bench.call()

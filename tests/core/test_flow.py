@@ -359,6 +359,26 @@ class TestNeverTwice:
         assert self.rerun(bench) == "paid"
         assert bench.ran == [{"amount": 5, "nonce": 0}]
 
+    @pytest.mark.parametrize("approve", [True, False])
+    def test_one_story_however_often_it_is_entered(self, approve: bool) -> None:
+        """A call that is entered again before and after its decision leaves each event once, notes included."""
+        bench = Bench("financial", key=self.KEY, notes=("stripped",), signals=(_Pause,))
+        for _ in range(3):
+            with pytest.raises(_Pause):
+                self.rerun(bench) if bench.steps else bench.drive({"Ask": _raise(_Pause())})
+            bench.services = replace(bench.services, approver=_Pausing())
+        (request,) = bench.store.requests()
+        Approvals(bench.store).decide(request.id, by="reviewer-9", approve=approve)
+        for _ in range(3):
+            if approve:
+                assert self.rerun(bench) == "paid"
+            else:
+                with pytest.raises(ApprovalRejected):
+                    self.rerun(bench)
+        end = ["authorized", "succeeded"] if approve else ["denied"]
+        assert bench.outcomes == ["noted", "asked", *end]
+        assert len(bench.ran) == approve
+
     def test_an_unknown_outcome_makes_equal_calls_ask(self) -> None:
         """After an unknown outcome, the same tool with the same arguments asks a person, whatever its risk."""
         bench = Bench(key=self.KEY)
@@ -368,6 +388,11 @@ class TestNeverTwice:
             self.rerun(bench, key=CallKey(position="thread-1/tools", tool_call_id="call-2"))
         assert caught.value.request is not None
         assert caught.value.request.reasons == ("outcome_unknown",)
+
+
+class _Pausing:
+    def ask(self, request: Any) -> None:
+        raise _Pause
 
 
 def _interrupted(step: Any) -> Any:
