@@ -232,7 +232,7 @@ class TestFreeText:
         """Whatever stands between their words; what the user said is no secret."""
         origins = memory_of("my street is Main Street 5")
         origins.observe("me", {"passport": "P 1234-567", "street": "Main Street 5"}, Labels(secret=("",)), call_id="c1")
-        assert origins.leaks("it is p.1234 (567)") == Trace(origin="untrusted", call_id="c1", tool="me")  # type: ignore[arg-type]
+        assert origins.leaks("it is p.1234 (567)") == Trace(origin="secret", call_id="c1", tool="me")  # type: ignore[arg-type]
         assert origins.leaks("I live in Main Street 5") is None
 
     def test_codes_of_unnamed_sources_do_not_leave(self) -> None:

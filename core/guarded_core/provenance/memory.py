@@ -13,6 +13,7 @@ from guarded_core.provenance.labels import Labels, Leaf, leaves
 from guarded_core.provenance.lookalike import Lookalikes
 from guarded_core.provenance.origin import UNKNOWN, Origin, Trace
 from guarded_core.provenance.phrases import PhraseIndex
+from guarded_core.provenance.reading import Reading
 from guarded_core.provenance.runs import WordRuns
 from guarded_core.provenance.spoken import Spoken
 from guarded_core.provenance.values import (
@@ -34,7 +35,6 @@ MAX_WORDS = 1_000_000
 MAX_TOKENS = 200_000
 MAX_RECORDS = 20_000
 MAX_SIGHTINGS = 32
-MAX_NAMES = 8
 MAX_PROPOSED = 10_000
 MAX_SECRETS = 20_000
 MAX_UNREAD = 8_192
@@ -95,7 +95,7 @@ class Provenance:
         self._proposed: set[Token] = set()
         self._echoes = WordRuns[None](MAX_PROPOSED)
         self._near = Lookalikes()
-        self._unread: list[_Reading] = []
+        self._unread: list[Reading] = []
         self._unread_characters = 0
         self._is_complete = is_complete
         self._self: set[str] = set()
@@ -134,7 +134,7 @@ class Provenance:
             call_id: the guard's id of the call.
         """
         found, is_whole = leaves(output)
-        reading = _Reading(tool, call_id, labels, arguments or {}, found)
+        reading = Reading(tool, call_id, labels, arguments or {}, found)
         with self._lock:
             self._is_complete = self._is_complete and is_whole
             self._unread.append(reading)
@@ -178,7 +178,7 @@ class Provenance:
                 if kind is Kind.PHRASE:
                     self._echoes.add(form.split(" "), None)
 
-    def _take_in(self, reading: _Reading) -> None:
+    def _take_in(self, reading: Reading) -> None:
         for record in reading.records():
             own = reading.is_own(record, self._self)
             names = reading.names(record)
@@ -196,7 +196,7 @@ class Provenance:
         return group
 
     def _take_in_leaf(
-        self, reading: _Reading, leaf: Leaf, names: tuple[str, ...], groups: list[_Named], own: bool | None
+        self, reading: Reading, leaf: Leaf, names: tuple[str, ...], groups: list[_Named], own: bool | None
     ) -> None:
         marks, labels = reading.labels.marks(leaf.path), reading.labels
         origin = Origin.MEMBER if labels.members else Origin.UNTRUSTED
@@ -308,7 +308,7 @@ class Provenance:
             row = _SECRET_WORD.findall(text.casefold())
             for start, end, source in self._secrets.find(row):
                 if not self._spoken.mentions(" ".join(row[start:end])):
-                    return _traced(Origin.UNTRUSTED, source)
+                    return _traced(Origin.SECRET, source)
             for code in codes(text):
                 if self._spoken.code(code):
                     continue
@@ -373,50 +373,6 @@ class Provenance:
                 yield Origin.MENTIONED
             elif self._is_linked(name):
                 yield Origin.MENTIONED
-
-
-@dataclass(frozen=True, slots=True)
-class _Reading:
-    """One output, taken apart."""
-
-    tool: str
-    call_id: str
-    labels: Labels
-    arguments: Mapping[str, Any]
-    leaves: list[Leaf]
-
-    def records(self) -> list[list[Leaf]]:
-        """Its leaves by the record that they belong to."""
-        found: dict[tuple[str, ...], list[Leaf]] = {}
-        for leaf in self.leaves:
-            found.setdefault(self.labels.record(leaf), []).append(leaf)
-        return list(found.values())
-
-    def names(self, record: list[Leaf]) -> tuple[str, ...]:
-        """What a user would call it: the values of its naming fields, and of the arguments that it was read by."""
-        keys = [leaf.text for leaf in record if self.labels.marks(leaf.path).key]
-        keys += [value for name in self.labels.key_arguments if isinstance(value := self.arguments.get(name), str)]
-        return tuple(islice(dict.fromkeys(filter(None, map(_name_of, keys))), MAX_NAMES))
-
-    def is_own(self, record: list[Leaf], user: set[str]) -> bool | None:
-        """Whether the user wrote it; None where the policy names no author."""
-        if not self.labels.has_author:
-            return None
-        authors = [leaf.text for leaf in record if self.labels.marks(leaf.path).author]
-        return bool(authors) and all(canonical(detect(author), author) in user for author in authors)
-
-    def digest(self, record: list[Leaf]) -> int:
-        """Tells records of one name apart."""
-        ids = [leaf.text for leaf in record if self.labels.marks(leaf.path).id]
-        return hash(tuple(ids or [(leaf.path, leaf.text) for leaf in record]))
-
-
-def _name_of(key: str) -> str | None:
-    """The name that a key gives a record, in the form in which the user's own words are compared with it."""
-    kind = detect(key)
-    if kind is Kind.PHRASE:
-        return " ".join(words(normalised(key))) or None
-    return canonical(kind, key)
 
 
 def _traced(origin: Origin, source: _Source) -> Trace:

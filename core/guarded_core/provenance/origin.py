@@ -21,6 +21,7 @@ class Origin(StrEnum):
         "mentioned"  # in the source that the user named, beside others of its kind; or in one that a member linked to
     )
     LOOKALIKE = "lookalike"  # one edit away from a known address or domain
+    SECRET = "secret"  # noqa: S105 - in a part of an output that may not leave
     UNTRUSTED = "untrusted"  # in some other output
     UNKNOWN = "unknown"  # never seen
 

@@ -22,8 +22,8 @@ _FREE_TEXT = ("text", "names")
 class RequireOrigin(ParamRule):
     """Denies a call, or asks a person, unless the values of its parameter came from accepted origins.
 
-    Origins, best first: user, trusted, made, own, named, member, mentioned, lookalike, untrusted, unknown. Each scalar
-    inside the parameter counts by itself; what is absent or empty, and a truth value, says nothing.
+    Origins, best first: user, trusted, made, own, named, member, mentioned, lookalike, secret, untrusted, unknown.
+    Each scalar inside the parameter counts by itself; what is absent or empty, and a truth value, says nothing.
 
     A value is compared by what it looks like ("auto"), or as the kind that `value` names. "text" is for free text: it
     looks at the links, addresses and accounts in it, and at what it carries out (secrets, and identifiers of sources
@@ -67,8 +67,7 @@ class RequireOrigin(ParamRule):
         """An objection to the first value that must not pass, or else the wish to be asked about another."""
         asked = None
         for traces in self._traces(case):
-            best = next((trace for trace in traces if trace.origin in self.accept), None)
-            if best is not None:
+            if any(trace.origin in self.accept for trace in traces):
                 continue
             if any(trace.origin in self.ask for trace in traces) or self.otherwise == "ask":
                 asked = asked or traces[0]
