@@ -90,7 +90,8 @@ class ToolArguments:
         self._first = next(iter(properties), _TEXT)
         self.runtime = compat.runtime_parameter(tool) or RUNTIME
         upstream = {"run_manager", "callbacks"} - properties.keys()
-        self.injected = self._hidden | self._config | {self.runtime} | upstream
+        hidden_names = self.model.hidden_names if self.model else self._hidden
+        self.injected = self._hidden | hidden_names | self._config | {self.runtime} | upstream
         self.application_set = self._hidden - {self.runtime} - self.ids - compat.framework_arguments(tool)
 
     def split(self, given: object, *, by_field: bool = False, runtime: Any = None) -> Given:
@@ -109,11 +110,12 @@ class ToolArguments:
         from_code = {name: given[name] for name in self.injected & given.keys()}
         arguments = {name: value for name, value in given.items() if name not in from_code}
         handed = from_code.get(self.runtime)
-        runtime = runtime if is_json(handed) else handed
+        if not is_json(handed):
+            runtime = handed
         accepted = {
             name: value.value if isinstance(value, _Injected) else value
             for name, value in from_code.items()
-            if isinstance(value, _Injected) or not is_json(value) or self._is_state(name, value, runtime)
+            if not is_json(value) or self._is_state(name, value, runtime)
         }
         return Given(
             arguments=self._renamed(arguments, by_field),

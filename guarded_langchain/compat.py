@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
@@ -66,15 +66,12 @@ def config_parameter(function: Callable[..., Any]) -> str | None:
 
 def injected_arguments(tool: BaseTool) -> frozenset[str]:
     """Names of the arguments that are the framework's or the application's to give, from schema and signatures."""
-    return tool._injected_args_keys | {
-        name for name, kind in parameter_types(tool).items() if _is_injected_arg_type(kind)
-    }
+    return tool._injected_args_keys | {name for name, kind in declared(tool) if _is_injected_arg_type(kind)}
 
 
 def id_arguments(tool: BaseTool) -> frozenset[str]:
     """Names of the arguments that take the id of the model's call."""
-    kinds = parameter_types(tool)
-    return frozenset(name for name, kind in kinds.items() if _is_injected_arg_type(kind, InjectedToolCallId))
+    return frozenset(name for name, kind in declared(tool) if _is_injected_arg_type(kind, InjectedToolCallId))
 
 
 def functions(tool: BaseTool) -> list[Callable[..., Any]]:
@@ -83,19 +80,12 @@ def functions(tool: BaseTool) -> list[Callable[..., Any]]:
     return [function for function in made_from if function is not None] or [tool._run, tool._arun]
 
 
-def schema_types(tool: BaseTool) -> Mapping[str, Any]:
-    """The annotations of the declared schema's fields, by field name."""
+def declared(tool: BaseTool) -> Iterator[tuple[str, Any]]:
+    """Every parameter with each type that it is given: by the tool's code, and by the fields of its schema."""
+    for function in functions(tool):
+        yield from resolved_hints(function).items()
     if isinstance(tool.args_schema, type):
-        return get_all_basemodel_annotations(tool.args_schema)
-    return {}
-
-
-def parameter_types(tool: BaseTool) -> dict[str, Any]:
-    """All resolved annotations of the tool's parameters, as ToolNode puts them together: the schema's win."""
-    hints: dict[str, Any] = {}
-    for function in reversed(functions(tool)):
-        hints |= resolved_hints(function)
-    return {**hints, **schema_types(tool)}
+        yield from get_all_basemodel_annotations(tool.args_schema).items()
 
 
 def takes(function: Callable[..., Any], parameter: str) -> bool:
@@ -116,7 +106,7 @@ def state_fields(tool: BaseTool) -> dict[str, str | None]:
     if not HAS_LANGGRAPH:
         return {}
     fields: dict[str, str | None] = {}
-    for name, kind in parameter_types(tool).items():
+    for name, kind in declared(tool):
         for marker in get_args(kind)[1:]:
             if isinstance(marker, InjectedState):
                 fields[name] = marker.field
@@ -129,7 +119,7 @@ def framework_arguments(tool: BaseTool) -> frozenset[str]:
     """Arguments that a graph fills by itself: from its state, with its store."""
     if not HAS_LANGGRAPH:
         return frozenset()
-    stores = {name for name, kind in parameter_types(tool).items() if _is_injected_arg_type(kind, InjectedStore)}
+    stores = {name for name, kind in declared(tool) if _is_injected_arg_type(kind, InjectedStore)}
     return frozenset(state_fields(tool)) | stores
 
 
@@ -137,8 +127,7 @@ def runtime_parameter(tool: BaseTool) -> str | None:
     """The parameter under which ToolNode hands the tool its ToolRuntime; None where it asks for none."""
     if not HAS_LANGGRAPH:
         return None
-    hints = parameter_types(tool)
-    named = [name for name, kind in hints.items() if _is_tool_runtime(kind)]
+    named = [name for name, kind in declared(tool) if _is_tool_runtime(kind)]
     # ToolNode also fills whatever is called so and is not the model's to give.
     return named[-1] if named else "runtime" if "runtime" in injected_arguments(tool) else None
 

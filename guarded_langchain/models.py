@@ -33,12 +33,14 @@ class ArgumentModel(ABC):
         names: where a field goes by another name in that schema: field to name.
         takes_field_names: whether its parser takes the field's own name too.
         needs: the hidden fields that have no default.
+        hidden_names: every name that the parser takes a hidden field by.
     """
 
     schema: dict[str, Any]
     names: Mapping[str, str]
     takes_field_names: bool
     needs: frozenset[str]
+    hidden_names: frozenset[str]
     _hidden: frozenset[str]
     _static: Mapping[str, str]
 
@@ -92,12 +94,13 @@ class _Model(ArgumentModel):
         self._model = model
         self._hidden = hidden & model.model_fields.keys()
         self.needs = frozenset(name for name in self._hidden if model.model_fields[name].is_required())
+        self.hidden_names = self._hidden.union(*(_all_names(model.model_fields[name]) for name in self._hidden))
         self._fields = model.model_fields
         self._defaulted = {name for name, info in model.model_fields.items() if not info.is_required()} - _SYNTHETIC
         fields = {name: info for name, info in model.model_fields.items() if name not in hidden}
         self.names = {name: given for name, info in fields.items() if (given := _alias(info, tool, name)) != name}
         self.takes_field_names = _allows_field_names(model)
-        self.schema = _without(_json_schema(model), [_alias(model.model_fields[n], tool, n) for n in self._hidden])
+        self.schema = _without(_json_schema(model), self.hidden_names)
         _refuse_no_json(self.schema, tool)
         # The names that dump() writes, where the parser wants others.
         self._dumped = {
@@ -125,6 +128,7 @@ class _ModelV1(ArgumentModel):
         self._model = model
         self._hidden = hidden & model.__fields__.keys()
         self.needs = frozenset(name for name in self._hidden if model.__fields__[name].required)
+        self.hidden_names = self._hidden | {model.__fields__[name].alias for name in self._hidden}
         self._fields = model.__fields__
         self._defaulted = {name for name, info in model.__fields__.items() if not info.required} - _SYNTHETIC
         fields = {name: info for name, info in model.__fields__.items() if name not in hidden}
@@ -136,7 +140,7 @@ class _ModelV1(ArgumentModel):
             raise InvalidTool(f"tool {tool!r}: an argument's type has no JSON form") from error
         if model.__config__.extra == "allow":  # version 1 does not say so itself
             schema = {**schema, "additionalProperties": True}
-        self.schema = _without(schema, [model.__fields__[name].alias for name in self._hidden])
+        self.schema = _without(schema, self.hidden_names)
         static = [name for name, info in fields.items() if not info.required and info.default_factory is None]
         self._static = {name: fields[name].alias for name in static}
 
@@ -209,6 +213,13 @@ def _alias(info: FieldInfo, tool: str, name: str) -> str:
     if not isinstance(alias, str):
         raise InvalidTool(f"tool {tool!r}: argument {name!r} is read along a path; give it a plain alias")
     return alias
+
+
+def _all_names(info: FieldInfo) -> set[str]:
+    """The names that the parser takes a field by, beside its own; of a path, where it begins."""
+    alias = info.validation_alias
+    choices = alias.choices if isinstance(alias, AliasChoices) else [] if alias is None else [alias]
+    return {choice if isinstance(choice, str) else str(choice.path[0]) for choice in choices}
 
 
 def _allows_field_names(model: type[BaseModel]) -> bool:

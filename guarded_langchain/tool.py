@@ -214,7 +214,10 @@ def _as_tool(tool: Any) -> BaseTool:
         )
     if not callable(tool):
         raise InvalidTool(f"{type(tool).__name__} is no tool; a Runnable becomes one by its as_tool()")
-    return cast(BaseTool, as_tool(tool))
+    try:
+        return cast(BaseTool, as_tool(tool))
+    except ValueError as error:  # no docstring, as a rule
+        raise InvalidTool(str(error)) from error
 
 
 def _gate(tool: BaseTool, guard: Guard, risk: ToolRisk | str | None, context: ToolExecutionContext | None) -> Gate:

@@ -13,9 +13,9 @@ from langchain_core.tools import BaseTool, InjectedToolArg, InjectedToolCallId, 
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import InjectedState, InjectedStore, ToolNode, ToolRuntime
 from langgraph.store.memory import InMemoryStore
-from pydantic import BaseModel
+from pydantic import AliasChoices, BaseModel, Field
 
-from guarded_core import Guard
+from guarded_core import Guard, ToolExecutionPolicy, ToolSettings
 from guarded_langchain import ToolCallDenied, guard_tool, injected
 from guarded_langchain.testing import ScriptedChatModel, says, tool_call
 
@@ -247,6 +247,44 @@ def test_a_dict_schema_with_an_injected_argument(guard: Guard) -> None:
     guarded = guard_tool(StructuredTool(name="sample", description="d", args_schema=schema, func=sample), guard)
     assert guarded.invoke({"a": 1, "user": "admin"}) == "nobody"
     assert guarded.invoke({"a": 1, "user": injected("user-17")}) == "user-17"
+
+
+def test_a_model_schema_with_an_injected_argument(guard: Guard, outcomes: Any) -> None:
+    """So it does where a declared pydantic schema shows it."""
+
+    class Args(BaseModel):
+        a: int
+        user: str = "nobody"
+
+    class Sample(BaseTool):
+        name: str = "sample"
+        description: str = "Acts for a user."
+        args_schema: type[BaseModel] = Args
+
+        def _run(self, a: int, user: Annotated[str, InjectedToolArg]) -> str:
+            return user
+
+    assert guard_tool(Sample(), guard).invoke({"a": 1, "user": "admin"}) == "nobody"
+    assert outcomes(guard) == STRIPPED + RAN
+
+
+@pytest.mark.parametrize("name", ["user", "usr", "who"])
+def test_a_forged_argument_goes_by_none_of_its_names(name: str, outcomes: Any) -> None:
+    """Also where the policy keeps arguments open, an alias leads to no injected argument."""
+
+    class Args(BaseModel, extra="allow"):
+        a: int
+        user: Annotated[str, InjectedToolArg] = Field("nobody", validation_alias=AliasChoices("usr", "who"))
+
+    @tool(args_schema=Args)
+    def sample(a: int, user: str, **others: Any) -> str:
+        """Act for a user."""
+        return f"{user} {others}"
+
+    guard = Guard(ToolExecutionPolicy({"sample": ToolSettings(risk="read_only", open_arguments=True)}))
+    with guard.session("user-17", tools=["sample"]):
+        assert guard_tool(sample, guard).invoke({"a": 1, "b": 2, name: "admin"}) == "nobody {'b': 2}"
+    assert outcomes(guard) == STRIPPED + RAN
 
 
 def test_an_id_is_needed_where_the_tool_asks_for_one(guard: Guard) -> None:

@@ -251,6 +251,16 @@ def test_a_call_inside_a_call_is_judged_for_itself(inside: str, guard_of: Any, o
     ]
 
 
+def test_a_function_without_a_docstring_is_refused(guard: Guard) -> None:
+    """LangChain can make no tool of it; the error is the guard's own."""
+
+    def sample(a: int) -> int:
+        return a
+
+    with pytest.raises(InvalidTool, match="docstring"):
+        guard_tool(sample, guard)
+
+
 def test_a_providers_own_tool_cannot_be_guarded(guard: Guard) -> None:
     """It runs at the provider."""
     with pytest.raises(InvalidTool, match="provider"):
