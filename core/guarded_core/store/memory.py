@@ -103,7 +103,7 @@ class MemoryStore:
     def forget(self, session_id: str, counters: Iterable[str]) -> None:
         """Let go of a session that nobody can pick up again, and of these counters of its own.
 
-        The garbage collector calls it, perhaps in the middle of another method: so no lock is taken until the next session.
+        The garbage collector calls it, maybe in the middle of another method: no lock is taken until the next session.
         """
         self._gone.append((session_id, counters))
 
@@ -310,7 +310,7 @@ class MemoryStore:
                     self._drop(request)
 
     def _sweep(self, now_ns: int) -> None:
-        """Drop what is over, whenever there is twice as much as was left the last time: that costs each call the same."""
+        """Drop what is over, when there is twice as much as the last time was left: each call pays the same share."""
         if len(self._windows) + len(self._requests) < self._sweep_at:
             return
         for key in [key for key, taken in self._windows.items() if taken.is_over(now_ns)]:
