@@ -5,7 +5,8 @@ Run from the repository's folder: ``python -m benchmarks memory``.
 
 from __future__ import annotations
 
-import gc
+import contextlib
+import json
 import os
 import statistics
 import subprocess
@@ -31,9 +32,8 @@ BENEATH = {
 
 def house(risk: str) -> Guard:
     """A guard in front of one payment."""
-    guard = Guard(
-        ToolExecutionPolicy({"pay": risk, "hidden": "read_only"}), audit=InMemoryToolAuditTrail(1024), max_pending=10**6
-    )
+    policy = ToolExecutionPolicy({"pay": risk, "hidden": "read_only"})
+    guard = Guard(policy, audit=InMemoryToolAuditTrail(16), max_denials=10**6, max_pending=10**6)
 
     @guard.tool
     def pay(to: str, amount: float, currency: str, url: str) -> str:
@@ -71,7 +71,6 @@ def of_session(count: int) -> float:
     for number in range(count):
         sessions.append(guard.session(f"user-{number}", tools=["pay"]))
         guard.call("pay", PAYMENT, context=sessions[-1])
-    guard.audit = None
     grown = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
     return grown / count
@@ -79,11 +78,17 @@ def of_session(count: int) -> float:
 
 def of_import(modules: str, rounds: int) -> float:
     """Milliseconds to import them in a fresh interpreter, beyond starting it."""
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     code = f"import time; start = time.perf_counter(); import {modules}; print(time.perf_counter() - start)"
-    command = [sys.executable, "-c", code]
-    found = [subprocess.run(command, check=True, capture_output=True, env=environment).stdout for _ in range(rounds)]
-    return statistics.median(map(float, found)) * 1e3
+    found = [float(_fresh("-c", code)) for _ in range(rounds + 1)]
+    return statistics.median(found[1:]) * 1e3  # the first one reads the files from the disk
+
+
+def _fresh(*arguments: str) -> str:
+    """What a new interpreter prints."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.run(
+        [sys.executable, *arguments], check=True, capture_output=True, text=True, env=environment
+    ).stdout
 
 
 def resident() -> float:
@@ -100,12 +105,9 @@ def soak(calls: int) -> tuple[list[float], float]:
         with guard.session(f"user-{session}", tools=["pay"], max_calls=A_SESSION):
             for _ in range(A_SESSION):
                 guard.call("pay", PAYMENT)
-            try:
+            with contextlib.suppress(ToolExecutionError):
                 guard.call("hidden", PAYMENT)
-            except ToolExecutionError:
-                pass
         if session % max(1, calls // A_SESSION // 20) == 0:
-            gc.collect()
             held.append(resident())
     return held, time.perf_counter() - start
 
@@ -113,7 +115,7 @@ def soak(calls: int) -> tuple[list[float], float]:
 def run(quick: bool = False) -> list[Section]:
     """Measure everything."""
     rows = [
-        ["a waiting approval", f"{of_pending(200 if quick else 2_000) / 1024:.1f} KiB"],
+        ["a waiting approval", f"{of_pending(100 if quick else 500) / 1024:.1f} KiB"],
         ["an open session", f"{of_session(200 if quick else 2_000) / 1024:.1f} KiB"],
     ]
     for module in IMPORTS:
@@ -121,10 +123,13 @@ def run(quick: bool = False) -> list[Section]:
         beneath, whole = of_import(BENEATH[module], rounds), of_import(module, rounds)
         rows.append([f"importing {module}", f"{whole:.0f} ms, {beneath:.0f} of them {BENEATH[module]}"])
     calls = 20_000 if quick else SOAK
-    held, seconds = soak(calls)
+    held, seconds = json.loads(_fresh("-m", "benchmarks.memory", str(calls)))
     second_half = max(held) - held[len(held) // 2]
     rows += [
-        [f"{calls:,} calls in {calls // A_SESSION:,} sessions", f"{held[0]:.1f} → {held[-1]:.1f} MiB in {seconds:.0f} s"],
+        [
+            f"{calls:,} calls in {calls // A_SESSION:,} sessions",
+            f"{held[0]:.1f} → {held[-1]:.1f} MiB in {seconds:.0f} s",
+        ],
         ["growth in the second half of them", f"{second_half:.2f} MiB"],
     ]
     goal = Goal(
@@ -143,3 +148,7 @@ def run(quick: bool = False) -> list[Section]:
             goals=[goal],
         )
     ]
+
+
+if __name__ == "__main__":
+    print(json.dumps(soak(int(sys.argv[1]))))

@@ -78,8 +78,8 @@ def results(sections: Sequence[Section], *, quick: bool) -> str:
     met = "every goal is met" if all(goal.met for goal in goals) else "what is not met is explained below"
     head = [
         "# Results",
-        f"Measured on {machine()}, by `python -m benchmarks{' --quick' if quick else ''}`. Absolute times drift with the "
-        "machine's load; ratios are taken from calls in random order in one process, and are what counts. "
+        f"Measured on {machine()}, by `python -m benchmarks{' --quick' if quick else ''}`. Absolute times drift with "
+        "the machine's load; ratios are taken from calls in random order in one process, and are what counts. "
         "A figure in brackets is the 95 % interval of a ratio of medians.",
     ]
     if goals:

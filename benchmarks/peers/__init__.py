@@ -51,7 +51,7 @@ PEERS = (
     Peer(
         name="guarded-tools, trail in memory",
         file="guarded_tools",
-        controls="allowlist, principal, bounds, closed schema, 10 rules, budget, approval check, output bound, two events",
+        controls="allowlist, principal, bounds, closed schema, 10 rules, budget, approval, output bound, two events",
         count=9,
     ),
     Peer(

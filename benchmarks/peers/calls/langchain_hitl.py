@@ -1,4 +1,4 @@
-"""LangChain's human-in-the-loop middleware before a tool's invoke; its predicate looks at one argument and asks nobody."""
+"""LangChain's human-in-the-loop middleware before a tool's invoke; a predicate sees one argument, nobody is asked."""
 
 from langchain.agents.middleware import HumanInTheLoopMiddleware
 from langchain_core.messages import AIMessage
