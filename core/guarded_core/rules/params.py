@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
@@ -25,6 +25,7 @@ ABSENT: Final = Absent.ABSENT
 
 _EVERY = "*"
 _INDEX = re.compile(r"0|[1-9][0-9]{0,8}", re.ASCII)
+_ESCAPED = re.compile(r'["\\\x00-\x1f]')  # RFC 8785, 3.2.2.2
 _UNSURE = (b".0,", b".0]", b".0}", b"e-")  # what an integral or a very small float looks like
 _WORDS = {None: "null", True: "true", False: "false"}
 # The policy's own limits were kept before a rule looks.
@@ -145,23 +146,33 @@ def _written(container: Any) -> str | None:
     return written.decode() if plain else None
 
 
+def has_text(value: Any, part: str) -> bool:
+    """Whether `part` is in one of the value's texts."""
+    if _ESCAPED.search(part):
+        return any_text(value, lambda text: part in text)
+    return part in text_of(value)  # JSON writes all that is inside as it is
+
+
 def any_text(value: Any, test: Callable[[str], bool]) -> bool:
     """Whether `test` holds for one of the value's texts."""
     return test(value) if isinstance(value, str) else any(map(test, texts_of(value)))
 
 
-def texts_of(value: Any) -> Iterator[str]:
+def texts_of(value: Any) -> list[str]:
     """The string form of a value, and of every scalar and key inside it.
 
     The JSON of an object alone would hide its strings from a search: ``"`` is written ``\\"`` there.
     """
-    yield text_of(value)
+    texts = [text_of(value)]
     pending = [value] if isinstance(value, list | dict) else []
     for container in pending:
         if isinstance(container, dict):
-            yield from container
+            texts += container
         for member in container.values() if isinstance(container, dict) else container:
-            if isinstance(member, list | dict):
+            if type(member) is str:
+                texts.append(member)
+            elif isinstance(member, list | dict):
                 pending.append(member)
             else:
-                yield text_of(member)
+                texts.append(text_of(member))
+    return texts

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from guarded_core.rules.kinds.base import check_number, check_text, compiled, json_value
-from guarded_core.rules.params import ABSENT, any_text, exact, is_number
+from guarded_core.rules.params import ABSENT, any_text, exact, has_text, is_number
 
 Test = Callable[[Any], bool]
 
@@ -36,7 +36,7 @@ class Condition:
             tests.append(lambda value: exact(value) == wanted)
         if contains is not None:
             check_text(contains, "contains")
-            tests.append(lambda value: any_text(value, lambda text: contains in text))
+            tests.append(lambda value: has_text(value, contains))
         if matches is not None:
             pattern = compiled(matches, "matches")
             error = pattern.error

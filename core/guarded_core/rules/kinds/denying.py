@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from guarded_core.rules.case import Case, Finding
 from guarded_core.rules.kinds.base import ParamRule, RuleKind, ToolRule, check_text, keep
 from guarded_core.rules.kinds.condition import Condition
-from guarded_core.rules.params import ABSENT, any_text
+from guarded_core.rules.params import ABSENT, has_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,12 +49,9 @@ class DenyKeyword(RuleKind):
 
     def check(self, case: Case) -> Finding | None:
         """An objection where the text is found."""
-        if any(any_text(value, self._is_in) for value in case.action.parameters.values()):
+        if any(has_text(value, self.keyword) for value in case.action.parameters.values()):
             return Finding("a parameter contains a denied keyword")
         return None
-
-    def _is_in(self, text: str) -> bool:
-        return self.keyword in text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
