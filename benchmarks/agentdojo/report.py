@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from benchmarks.agentdojo import timing
+from benchmarks.agentdojo.honesty import policy_hashes
 from benchmarks.agentdojo.levels import LEVELS
 from benchmarks.agentdojo.results import Row, load
 
@@ -106,6 +107,7 @@ def write() -> None:
         adapters(rows),
         "What others report, of live models:",
         published(),
+        "The policies, by SHA-256: " + ", ".join(f"{name} `{sha[:16]}`" for name, sha in policy_hashes().items()) + ".",
         END,
     ]
     readme.write_text(before + "\n\n".join(parts) + after)
