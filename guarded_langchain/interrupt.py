@@ -16,7 +16,7 @@ from guarded_langchain import compat
 
 Format: TypeAlias = Literal["hitl", "agent_inbox"]
 
-_MAX_KEPT = 4096
+_MAX_KEPT = 512
 # A graph that is entered again after a crash may have lost its checkpoints, once.
 _MAX_PLACES = 2
 
@@ -86,9 +86,10 @@ class InterruptApprover(Attached):
             while len(self._places) > _MAX_KEPT:
                 self._places.popitem(last=False)
             places.add(place.namespace)
-            shown = self._open.get(place.checkpoint)
-            if shown and shown[1].namespace in places - {place.namespace}:
-                del self._open[place.checkpoint]  # the same call, entered under another name
+            if (shown := self._open.get(place.checkpoint)) and shown[0].id != request.id:
+                same_call = (shown[0].tool, shown[0].tool_call_id) == (request.tool, request.tool_call_id)
+                if same_call and shown[1].path == place.path:
+                    del self._open[place.checkpoint]  # this question stands in for that one, of the same call
             return len(places) <= _MAX_PLACES
 
     def _close(self, place: compat.Place, decided: ApprovalRequest) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from copy import deepcopy
 from typing import Any
 
 from workflows.events import InputRequiredEvent
@@ -115,7 +116,7 @@ def _requested(request: ApprovalRequest) -> ApprovalRequested:
     return ApprovalRequested(
         request_id=request.id,
         tool=request.tool,
-        arguments=request.arguments,
+        arguments=deepcopy(request.arguments),
         tool_call_id=request.tool_call_id or "",
         principal=request.principal,
         reasons=list(request.reasons),

@@ -31,12 +31,12 @@ THREE = plan([("pay", {"amount": 1}, "a"), ("look", {"what": "x"}, "b"), ("pay",
 class Desk:
     """A guard with a financial and a mutating tool, and what they did."""
 
-    def __init__(self, approver: Any = None, **settings: Any) -> None:
+    def __init__(self, approver: Any = None, store: Any = None, **settings: Any) -> None:
         self.did: list[Any] = []
         policy = ToolExecutionPolicy(
             {"pay": ToolSettings(risk="financial", **settings), "look": "mutating", "assign": "mutating"}
         )
-        self.guard = Guard(policy, approver=approver or InterruptApprover())
+        self.guard = Guard(policy, approver=approver or InterruptApprover(), store=store)
 
         @tool
         def pay(amount: int) -> str:
@@ -53,7 +53,7 @@ class Desk:
         self.tools = guard_tools([pay, look], self.guard)
 
     def session(self) -> Any:
-        return self.guard.session("user-17", tools=["pay", "look", "assign"])
+        return self.guard.session("user-17", tools=["pay", "look", "assign"], session_id="s")
 
     def decide(self, interrupt: Any, approve: bool = True, reason: str = "") -> None:
         request_id = interrupt.id
@@ -193,6 +193,24 @@ def test_a_late_yes_is_asked_again(is_async: bool) -> None:
         now += 2_000_000_000  # approved in time, woken too late
         (third,) = runs(None)["__interrupt__"]
         desk.decide(third)
+        runs(None)
+    assert desk.did == [5]
+
+
+@pytest.mark.parametrize("serial", [True, False])
+def test_a_policy_that_changes_meanwhile(serial: bool, is_async: bool) -> None:
+    """A question under an old policy is replaced by one under the policy in force; only the new one's answer counts."""
+    desk = Desk(InterruptApprover(serial=serial))
+    runs = Runs("agent", desk.tools, is_async=is_async)
+    with desk.session():
+        (old,) = runs(PAY)["__interrupt__"]
+        desk.guard.reload(ToolExecutionPolicy({"pay": ToolSettings(risk="financial", max_calls=1)}))
+        (new,) = runs(None)["__interrupt__"]
+        assert new.id != old.id
+        desk.decide(old)
+        (again,) = runs(None)["__interrupt__"]
+        assert (again.id, desk.did) == (new.id, [])
+        desk.decide(new)
         runs(None)
     assert desk.did == [5]
 
@@ -358,6 +376,30 @@ class TestSubagents:
         assert sorted(event.outcome.value for event in events if event.outcome.value != "resumed") == sorted(
             ["authorized", "succeeded"] * 2 + ["suspended"] * sum(event.outcome.value == "resumed" for event in events)
         )
+
+
+@pytest.mark.parametrize("agent", ["agent", "tool_node"])
+def test_paused_subagents_go_on_in_another_process(agent: str, is_async: bool, tmp_path: Any) -> None:
+    """Over a database, other guards and approvers than those that asked go on: all that counts is in the store."""
+    sql = pytest.importorskip("guarded_core.store.sql")
+    did: list[Any] = []
+
+    def enter(entered: Any) -> Any:
+        with sql.SqlStore.open(f"sqlite:///{tmp_path}/guard.db") as store:
+            desk = Desk(store=store)
+            desk.did = did
+            runs = TestSubagents().runs(desk, agent, is_async, tmp_path / "checkpoints.db")
+            with desk.session():
+                result = runs(entered)
+            for interrupt in result.get("__interrupt__", ()):
+                desk.decide(interrupt)
+            return result
+
+    result = enter(plan([("assign", {"amount": 1}, "first"), ("assign", {"amount": 2}, "second")]))
+    while result.get("__interrupt__"):
+        result = enter(None)
+    assert [message.content for message in result["messages"]][-3:] == ["paid 1", "paid 2", "done"]
+    assert sorted(done for done in did if isinstance(done, int)) == [1, 2]
 
 
 def test_an_approved_call_is_not_left_behind() -> None:

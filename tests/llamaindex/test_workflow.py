@@ -103,7 +103,7 @@ def agent(request: pytest.FixtureRequest) -> Callable[..., Any]:
 @pytest.mark.parametrize("amounts", [(1,), (1, 2, 3)])
 @pytest.mark.parametrize("answers", [(True,), (True, True), (True, False), (True, False, True)])
 async def test_the_first_answer_counts(agent: Any, amounts: tuple[int, ...], answers: tuple[bool, ...]) -> None:
-    """Each approved call runs once and gives one result, however many answers follow the first, and whatever they say."""
+    """Each approved call runs once and gives one result, however many answers follow, whatever they say."""
     desk = Desk()
     with desk.session():
         said = await desk.follow(agent(desk.tools, *amounts).run("pay"), answering(*answers))
