@@ -82,7 +82,7 @@ class Parameters:
 
         Raises TypeError where Python would: too many by position, or the same one twice. A model cannot do that.
         """
-        arguments = {name: plain(value) for name, value in kwargs.items()}
+        arguments = {name: plain(value) if isinstance(value, dict | list) else value for name, value in kwargs.items()}
         context = None
         if self.context is not None:
             # Anything else under that name is the model's, and refused as unknown.
