@@ -19,7 +19,7 @@ from benchmarks.report import Goal, Plot, Section
 
 ENVIRONMENTS = Path(".venv-peers")
 CALLS = Path(__file__).parent / "calls"
-ROUNDS, SECONDS = 5, 1.0
+ROUNDS, SECONDS = 3, 0.7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,7 +27,7 @@ from guarded_core.errors import (
 )
 from guarded_core.judge import Facts, Verdict, judge
 from guarded_core.ledger import CallState, LedgerEntry
-from guarded_core.payload import PayloadTooLarge, measure
+from guarded_core.payload import PayloadRefused, PayloadTooLarge, measure
 from guarded_core.rules.engine import PolicyViolation
 from guarded_core.steps import AddRequest, Ask, Commit, Decide, Deny, Execute, Flow, Record, Release, Settle
 from guarded_core.store.base import Change, Conflict, Settlement, TooManyRequests, is_recorded
@@ -145,7 +145,7 @@ def _change(dossier: Dossier, verdict: Verdict) -> Change:
     facts, keys = verdict.facts, dossier.call_keys()
     claim = None
     # A read-only call may run again, and the ledger would only cost it; but an approval is for one run.
-    if keys is not None and (facts.risk is not ToolRisk.READ_ONLY or verdict.granted):
+    if keys is not None and (facts.risk is not ToolRisk.READ_ONLY or verdict.granted or verdict.resumes):
         dossier.holds_claim = True
         claim = LedgerEntry(
             call_id=dossier.call_id,
@@ -255,7 +255,7 @@ def _pause(dossier: Dossier) -> Flow[None]:
 
 def _as_failure(dossier: Dossier, error: Exception, limit: int) -> Exception:
     """What the caller gets for what the tool raised: its text is output too, untrusted and bounded."""
-    if dossier.call.wraps_errors:
+    if dossier.call.wraps_errors or isinstance(error, PayloadRefused):
         return ExecutionFailed(dossier.tool)
     try:
         measure(str(error), limit)

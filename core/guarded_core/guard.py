@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import warnings
 from collections import OrderedDict
@@ -34,6 +35,8 @@ from guarded_core.store.base import Settlement, Store
 from guarded_core.store.memory import MemoryStore
 from guarded_core.tool import ToolRisk, ToolSpec
 from guarded_core.view import ToolView, visible_tools
+
+_log = logging.getLogger("guarded_core")
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -232,7 +235,12 @@ class Guard(Shown):
         """
         ambient = current_context(self)
         if context is None and ambient is None and self._identify is not None:
-            context = self._identify(runtime)
+            try:
+                context = self._identify(runtime)
+            except Exception as error:
+                # Who calls is not known, so nobody does; what went wrong is for the application's log.
+                _log.error("identify failed: %s", type(error).__name__)
+                return None, "The caller could not be identified, so no tool may run. Tell the user."
         if context is None:
             return ambient, None
         if not isinstance(context, ToolExecutionContext) or context.issuer is not self:

@@ -38,7 +38,7 @@ from guarded_core.policy import ToolExecutionPolicy, ToolSettings
 from guarded_core.rules.case import Action, Case, Reservation
 from guarded_core.rules.engine import SILENT, Judgement, PolicyViolation
 from guarded_core.steps import Flow, Load
-from guarded_core.store.base import Query, Snapshot
+from guarded_core.store.base import Snapshot
 from guarded_core.struct import struct
 from guarded_core.tool import ToolRisk, ToolSpec
 
@@ -99,7 +99,10 @@ def judge(dossier: Dossier) -> Flow[Verdict | LedgerEntry]:
     dossier.raw_digest = bounded.digest if isinstance(bounded, Payload) else ""
     windows = (*policy.engine.windows(tool, context.scope), *authority.engine.windows(tool, context.scope))
     query = context.query(tool, settings.max_calls, windows=windows, call_keys=dossier.call_keys())
-    snapshot = yield from _load(tool, query)
+    try:
+        snapshot = yield from Load(query)
+    except Exception as error:
+        raise StoreUnavailable(tool) from error
     if snapshot.denials >= authority.max_denials:
         raise NoSession(tool, "This session is over: too many of its calls were refused. Tell the user.")
     paused = None
@@ -167,13 +170,6 @@ def _bound(tool: str, arguments: object, limits: PayloadLimits) -> Payload | Too
     if type(payload.value) is not dict:
         return InvalidPayload(tool, "the arguments are no JSON object")
     return payload
-
-
-def _load(tool: str, query: Query) -> Flow[Snapshot]:
-    try:
-        return (yield from Load(query))
-    except Exception as error:
-        raise StoreUnavailable(tool) from error
 
 
 def _is_finished(tool: str, entry: LedgerEntry, now_ns: int) -> bool:

@@ -276,7 +276,9 @@ async def _to_its_end(
     task = asyncio.ensure_future(work)
     while not task.done():
         try:
-            await asyncio.wait({task})
+            await asyncio.shield(task)
         except asyncio.CancelledError as error:
-            cancelled = error
+            cancelled = cancelled if task.cancelled() else error
+        except Exception:
+            break  # the work's own, raised again below
     return task.result(), cancelled

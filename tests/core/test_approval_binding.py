@@ -97,7 +97,7 @@ def test_arguments_that_look_alike(change: dict[str, Any], key: CallKey | None) 
     """Other arguments than the approved ones are asked about themselves; the approval stays for those it is of."""
     bench = Bench()
     approved = bench.approved()
-    with pytest.raises(Exception, match="approve|exactly"):
+    with pytest.raises(Exception, match=r"approve|exactly"):
         bench.call({**SHOWN, **change}, key=key)
     assert bench.ran == []
     assert bench.store.request(approved.id) == approved
@@ -130,7 +130,7 @@ def test_another_call_with_equal_arguments() -> None:
 
 
 def test_another_session_principal_or_tool() -> None:
-    """An approval serves the session it was given for, the principal, and the tool as it was and as the policy had it."""
+    """An approval serves its session, its principal, and the tool as it was and as the policy had it."""
     bench = Bench()
     bench.approved()
     others: list[dict[str, Any]] = [
@@ -168,7 +168,7 @@ BOUND = {"tool", "digest", "principal", "session_id", "fingerprint", "policy", "
 
 @pytest.mark.parametrize("name", [field.name for field in fields(ApprovalRequest)])
 def test_every_field(name: str) -> None:
-    """A request covers another one that differs only in what it is not bound to; a new field has to be thought about."""
+    """A request covers another that differs in what it is not bound to only; think about each new field."""
     other = replace(REQUEST, **{name: "other"})
     assert REQUEST.covers(other) is (name not in BOUND)
 

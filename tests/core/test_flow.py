@@ -13,6 +13,7 @@ from guarded_core import (
     ApprovalRejected,
     Approvals,
     CallBudgetExhausted,
+    ExecutionFailed,
     HumanApprovalRequired,
     NoSession,
     PolicyDenied,
@@ -24,6 +25,8 @@ from guarded_core import (
 from guarded_core.call import Authority, Call
 from guarded_core.flow import enforce
 from guarded_core.ledger import CallKey
+from guarded_core.payload import PayloadRefused
+from guarded_core.rules.kinds import RequireApproval
 from guarded_core.steps import Services, run
 from guarded_core.store.base import Conflict
 from guarded_core.store.memory import MemoryStore
@@ -317,6 +320,17 @@ class TestNeverTwice:
         assert self.rerun(bench) == "paid"
         assert len(bench.ran) == 1
 
+    def test_an_approved_read_only_call_goes_on_once(self) -> None:
+        """A paused call that was claimed for its approval's sake keeps its claim when it goes on."""
+        bench = Bench("read_only", key=self.KEY, signals=(_Pause,))
+        bench.policy = ToolExecutionPolicy({"pay": "read_only"}, rules=[RequireApproval(tool="pay")])
+        answer = Answer(by="reviewer-9", approve=True)
+        with pytest.raises(_Pause):
+            bench.drive({"Ask": lambda step: answer, "Execute": _raise(_Pause())})
+        assert self.rerun(bench) == self.rerun(bench) == "paid"
+        assert bench.outcomes == ["asked", "authorized", "suspended", "resumed", "succeeded"]
+        assert len(bench.ran) == 1
+
     def test_of_two_that_enter_a_paused_call_one_goes_on(self) -> None:
         """Where two resume the same paused call at once, the second finds it taken."""
         bench = Bench(key=self.KEY, signals=(_Pause,))
@@ -398,6 +412,18 @@ class _Pausing:
 def _interrupted(step: Any) -> Any:
     step.started = True
     raise KeyboardInterrupt
+
+
+def test_an_output_that_cannot_be_read_is_a_failure_of_the_call() -> None:
+    """Where a framework's tool returns what cannot even be measured, the call has failed, and nothing leaks out."""
+
+    def refuse(output: Any, limit: int) -> None:
+        raise PayloadRefused("the result cannot be read")
+
+    bench = Bench(check_output=refuse, wraps_errors=False)
+    with pytest.raises(ExecutionFailed):
+        bench.drive()
+    assert bench.outcomes == ["authorized", "failed"]
 
 
 def test_the_driver_hands_each_answer_back() -> None:

@@ -209,6 +209,18 @@ class TestSession:
         with pytest.raises(NoSession):
             guard.call("add", {"a": 1})
 
+    def test_an_identify_that_fails_identifies_nobody(self) -> None:
+        """Where the caller cannot be identified the call is denied and recorded; the error does not get out."""
+
+        def identify(runtime: Any) -> Any:
+            raise KeyError("user-17's token")
+
+        guard = make_guard({"_add": "read_only"}, identify=identify)
+        guard.tool(_add)
+        with pytest.raises(NoSession, match="could not be identified"):
+            guard.call("_add", {"a": 1})
+        assert [event.code for event in guard.audit.events] == ["no_session"]  # type: ignore[union-attr]
+
     def test_picked_up_by_id(self) -> None:
         """A session picked up by its id keeps what it has spent, and never gets more than it had."""
         store = MemoryStore()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from guarded_core.errors import InvalidPolicy
 from guarded_core.payload import freeze
-from guarded_core.rules.params import ABSENT, Param, exact, text_of, texts_of
+from guarded_core.rules.params import ABSENT, Param, exact, has_text, text_of, texts_of
 from guarded_core.rules.patterns import Pattern, is_glob, names_tool
 
 ORDER = {
@@ -167,6 +167,28 @@ def test_the_texts_of_a_container_are_its_json_and_all_that_is_inside() -> None:
     assert sorted(texts_of(value)) == sorted(
         ['{"k\\n":["say \\"hi\\"",7,{"deep":true}]}', "k\n", 'say "hi"', "7", "deep", "true"]
     )
+
+
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(-(2.0**53), 2.0**53, exclude_min=True, exclude_max=True)
+    | st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+)
+VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text('ab"\\é\n', max_size=3), inner))
+
+
+@given(SCALARS | VALUES)
+def test_the_string_form_is_canonical_whatever_the_value(value: Any) -> None:
+    """Numbers, keys and texts of any kind are written as RFC 8785 writes them."""
+    assert text_of(value) == (value if isinstance(value, str) else freeze(value).canonical.decode())
+
+
+@given(VALUES, st.text('ab"\\é\n01e.-{:,', min_size=1, max_size=3))
+def test_a_part_is_found_in_the_texts_of_a_value(value: Any, part: str) -> None:
+    """A part is there when one of the texts has it, be it written otherwise in JSON or not."""
+    assert has_text(value, part) == any(part in text for text in texts_of(value))
 
 
 @pytest.mark.parametrize(
