@@ -15,6 +15,7 @@ from guarded_core import (
     InvalidPolicy,
     PolicyDenied,
     ToolExecutionPolicy,
+    ToolSettings,
 )
 from guarded_core.errors import CallBudgetExhausted
 from guarded_core.policy_file import dump_policy, parse_policy
@@ -188,6 +189,20 @@ def test_without_that_setting_a_financial_call_always_asks() -> None:
         office.guard.call("pay", {"to": IBAN, "amount": 12.5})
 
 
+def test_an_absent_value_proves_nothing() -> None:
+    """A rule that had nothing to look at waives no approval."""
+    settings = {"risk": "financial", "approval": "unproven"}
+    policy = ToolExecutionPolicy({"pay": ToolSettings(**settings)}, rules=[RequireOrigin(tool="pay", param="cc")])  # type: ignore[arg-type]
+    guard = Guard(policy)
+
+    @guard.tool
+    def pay(cc: str = "") -> None: ...
+
+    with guard.session("ann", tools=["pay"], request="bob@example.com"):
+        assert guard.decide("pay", {}).outcome == "ask"
+        assert guard.decide("pay", {"cc": "bob@example.com"}).outcome == "allow"
+
+
 def test_free_text_carries_no_foreign_link_and_no_secret() -> None:
     """Links are the user's; secrets stay."""
     office = Office()
@@ -255,8 +270,6 @@ def test_ids_of_other_tools_do_not_count() -> None:
 
 
 def _settings(**labels: Any) -> Any:
-    from guarded_core import ToolSettings
-
     return ToolSettings(risk="read_only", **labels)
 
 

@@ -9,8 +9,6 @@ from decimal import Decimal
 from enum import Enum
 from typing import Any
 
-from pydantic import BaseModel
-
 from guarded_core.errors import InvalidPolicy
 from guarded_core.provenance.values import plain
 from guarded_core.rules.params import Param
@@ -81,8 +79,8 @@ def _scalar(value: Any) -> str | None:
 def _members(value: Any) -> dict[str, Any]:
     if isinstance(value, Mapping):
         return {str(key): member for key, member in value.items()}
-    if isinstance(value, BaseModel):
-        return {name: getattr(value, name) for name in type(value).model_fields} | (value.model_extra or {})
+    if hasattr(type(value), "__pydantic_fields__"):  # a pydantic model, told without loading pydantic
+        return {name: getattr(value, name) for name in type(value).__pydantic_fields__} | (value.model_extra or {})
     if is_dataclass(value) and not isinstance(value, type):
         return {f.name: getattr(value, f.name) for f in fields(value)}
     return {}

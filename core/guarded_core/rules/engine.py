@@ -120,11 +120,12 @@ class PolicyEngine:
         if not rules:
             return SILENT
         violations, asks, would = [], [], []
-        reservations, proofs = [], []
+        reservations: list[Reservation] = []
+        proofs: list[Rule | None] = []
         for rule in rules:
             finding, reservation = _answer(rule, case)
             if index.traces and rule.enforce and _traces(rule):
-                proofs.append(finding is None)
+                proofs.append(rule if finding is None else None)
             if reservation is not None:
                 reservations.append(reservation if rule.enforce else _observing(reservation))
             if finding is None:
@@ -140,7 +141,7 @@ class PolicyEngine:
             asks=tuple(asks),
             would=tuple(would),
             reservation=reduce(Reservation.joined, reservations, NOTHING),
-            proven=bool(proofs) and all(proofs),
+            proven=None not in proofs and any(_speaks_of(rule, case) for rule in proofs),
         )
 
     def windows(self, tool: str, scope: Scope) -> tuple[Window, ...]:
@@ -301,6 +302,11 @@ def _answer(rule: Rule, case: Case) -> tuple[Finding | None, Reservation | None]
 def _traces(rule: Rule) -> bool:
     """Whether the rule asks where values came from."""
     return getattr(rule, "traces", False) is True
+
+
+def _speaks_of(rule: Any, case: Case) -> bool:
+    """Whether a rule about origins had a value to look at: of an absent one it proves nothing."""
+    return bool(rule.speaks_of(case))
 
 
 def _denied(rule: Rule) -> str | None:

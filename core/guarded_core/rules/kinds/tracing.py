@@ -63,6 +63,10 @@ class RequireOrigin(ParamRule):
         if self.up_to is not None:
             check_number(self.up_to, "up_to", at_least=0)
 
+    def speaks_of(self, case: Case) -> bool:
+        """Whether the call has a value of the parameter at all."""
+        return any(True for _ in _scalars(self.values(case)))
+
     def check(self, case: Case) -> Finding | None:
         """An objection to the first value that must not pass, or else the wish to be asked about another."""
         asked = None
