@@ -244,6 +244,25 @@ async def resumed(agent: Any, context: Context) -> Any:
     return handler
 
 
+class Splitting(FunctionAgent):
+    """An agent that makes two guarded calls of each of its model's."""
+
+    async def _call_tool(self, ctx: Any, tool: Any, tool_input: dict[str, Any]) -> Any:
+        first = await tool.acall(amount=tool_input["amount"])
+        second = await asyncio.gather(tool.acall(amount=-1), tool.acall(amount=-2))
+        return first.model_copy(update={"blocks": [*first.blocks, *second[0].blocks, *second[1].blocks]})
+
+
+async def test_several_calls_in_one_step() -> None:
+    """Calls that one step makes, one after another and at once, are each asked about and run once."""
+    desk = Desk()
+    agent = Splitting(tools=desk.tools, llm=ScriptedLLM([[tool_call("pay", {"amount": 5}, id="call-5")], "done"]))
+    with desk.session():
+        said = await asyncio.wait_for(desk.follow(agent.run("pay"), answering(True, False)), 30)
+    assert (said, sorted(desk.did)) == ("done", [-2, -1, 5])
+    assert desk.results == [("call-5", "paid 5\npaid -1\npaid -2")]
+
+
 class Restart:
     """A run that was saved while it waited, and is gone on with from there."""
 
