@@ -16,7 +16,7 @@ from pydantic.v1 import SecretBytes as SecretBytesV1
 from pydantic.v1 import SecretStr as SecretStrV1
 from pydantic.v1.fields import ModelField
 
-from guarded_core.arguments import check_model, dump, written
+from guarded_core.arguments import check_model, dump, read, written
 from guarded_core.errors import InvalidTool
 from guarded_core.schema import complete
 
@@ -50,10 +50,11 @@ class ArgumentModel(ABC):
         given = written(arguments)  # before a validator sees them, and may change them in place
         parsed = self.parse({**arguments, **own})
         effective = self._dump(parsed)
-        if given is not None and written(effective) == given:
+        dumped = written(effective)
+        if dumped == given:
             return effective, parsed  # it is the parse of what it dumps
-        parsed = self.parse({**effective, **own})
-        if self._dump(parsed) != effective:
+        parsed = self.parse({**read(dumped), **own})
+        if written(self._dump(parsed)) != dumped:
             # Otherwise a person approves one value, and another one runs.
             raise ValueError("the arguments do not survive a round trip through their model")
         return effective, parsed
