@@ -68,6 +68,11 @@ class Step:
     is_retried: bool
     _worker: StepWorkerContext
 
+    @property
+    def invocation(self) -> object:
+        """What is the same for all that one running of the step does, and another for the next."""
+        return self._worker
+
     def _waiters(self) -> list[StepWorkerWaiter[Any]]:
         return [waiter for waiter in self._worker.state.collected_waiters if waiter.work_item_id == self.work_item]
 

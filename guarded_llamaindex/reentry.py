@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,10 +17,9 @@ from guarded_core.ledger import CallKey
 from guarded_llamaindex import compat
 
 _NONCE = "guarded_nonce"
-_MAX_ENDED = 4096
+_MAX_ENTERED = 4096
 
-_under_way: set[tuple[str, CallKey]] = set()
-_ended: OrderedDict[tuple[str, CallKey], None] = OrderedDict()
+_entered: OrderedDict[tuple[str, CallKey], weakref.ref[object]] = OrderedDict()
 _around: ContextVar[tuple[str, ...]] = ContextVar("guarded_workflow_runs", default=())
 
 
@@ -49,26 +49,24 @@ async def one_call() -> AsyncIterator[CallKey | None]:
         yield None
         return
     place = (step.run, key)
-    if place in _under_way or (place in _ended and not step.is_retried and not step.waits_for_others(ApprovalAnswered)):
+    first = _entered.get(place)
+    is_again = first is not None and first() is not step.invocation
+    if is_again and not step.is_retried and not step.waits_for_others(ApprovalAnswered):
         # A second answer has started the step again. A second result would be taken for another call's.
         raise compat.waiting_for(NeverSent, waiter_id=f"{step.work_item}:{new_id()}")
     # Whatever this call was asked about: when its step ends, nobody waits for an answer any more.
     step.forget_waiters(ApprovalAnswered)
-    _under_way.add(place)
+    _entered[place] = weakref.ref(step.invocation)
+    while len(_entered) > _MAX_ENTERED:
+        _entered.popitem(last=False)
     token = _around.set((*_around.get(), step.run))
-    paused = False
     try:
         yield key
     except compat.SIGNALS:
-        paused = True
+        _entered.pop(place, None)  # the step is paused, and will be run again for this call
         raise
     finally:
         _around.reset(token)
-        _under_way.discard(place)
-        if not paused:
-            _ended[place] = None
-            while len(_ended) > _MAX_ENDED:
-                _ended.popitem(last=False)
 
 
 def is_nested(step: compat.Step) -> bool:
