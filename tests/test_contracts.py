@@ -44,9 +44,9 @@ ONLY_IN = {
     "sqlalchemy": r"guarded_core\.store\.sql",
     "psycopg": r"guarded_core\.store\.sql",
 }
-# All that `import guarded_core` may load beside the standard library: what checks every call, and pydantic.
+# All that `import guarded_core` may load beside the standard library: what checks every call. Pydantic comes with the
+# first typed function or policy file.
 LOADED = {"jsonschema_rs", "orjson", "rfc8785"}
-LOADED |= {"pydantic", "pydantic_core", "annotated_types", "typing_extensions", "typing_inspection"}
 
 
 def modules(package: str) -> dict[str, ast.Module]:

@@ -24,6 +24,8 @@ The modules, in the order a call walks them:
 ==================  =================================================================
 """
 
+from typing import TYPE_CHECKING, Any
+
 from guarded_core.approval import ApprovalRequest, Approvals, HumanApproval, RequestState, Vote
 from guarded_core.approvers import Answer, Approver, CallbackApprover, ConsoleApprover, QueueApprover
 from guarded_core.audit.chain import AuditKeys
@@ -63,7 +65,6 @@ from guarded_core.errors import (
 from guarded_core.guard import Guard
 from guarded_core.payload import PayloadLimits
 from guarded_core.policy import Role, ToolExecutionPolicy, ToolSettings
-from guarded_core.policy_file import PolicyWarning, load_policy
 from guarded_core.registry import ToolRegistry
 from guarded_core.rules.case import Action, Rule
 from guarded_core.rules.engine import PolicyEngine, PolicyViolation
@@ -72,6 +73,9 @@ from guarded_core.store.base import Store
 from guarded_core.store.memory import MemoryStore
 from guarded_core.tool import AiTool, ToolParam, ToolRisk, ToolSpec
 from guarded_core.view import ToolView
+
+if TYPE_CHECKING:
+    from guarded_core.policy_file import PolicyWarning, load_policy
 
 __all__ = [
     "Action",
@@ -139,3 +143,12 @@ __all__ = [
     "Vote",
     "load_policy",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # The models of a policy file take longer to build than all the rest to load, and not everybody has a file.
+    if name in ("PolicyWarning", "load_policy"):
+        from guarded_core import policy_file
+
+        return getattr(policy_file, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

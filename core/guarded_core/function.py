@@ -9,7 +9,7 @@ from typing import Any, get_type_hints
 from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 
-from guarded_core.arguments import check_model, dump, written
+from guarded_core.arguments import check_model, dump, read, written
 from guarded_core.errors import InvalidTool
 from guarded_core.tool import ToolRisk, ToolSpec
 
@@ -60,9 +60,10 @@ class PlainFunction:
         """
         given = written(arguments)
         effective = dump(self._model.model_validate(arguments))
-        if given is not None and written(effective) == given:
+        dumped = written(effective)
+        if dumped == given:
             return None
-        if dump(self._model.model_validate(effective)) != effective:
+        if written(dump(self._model.model_validate(read(dumped)))) != dumped:
             # Otherwise a person approves one value, and another one runs.
             raise ValueError("the arguments do not survive a round trip through their model")
         return effective

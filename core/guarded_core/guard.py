@@ -8,7 +8,7 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
 
 from guarded_core.approval import Approvals
 from guarded_core.approvers import Approver, in_turn
@@ -24,7 +24,6 @@ from guarded_core.display import views
 from guarded_core.display.card import Card, Shown
 from guarded_core.errors import DuplicateTool, GuardConfigurationError, InvalidTool
 from guarded_core.flow import enforce
-from guarded_core.function import PlainFunction
 from guarded_core.ledger import CallState
 from guarded_core.policy import DEFAULT_MAX_CALLS, ToolExecutionPolicy
 from guarded_core.provenance.memory import Provenance
@@ -35,6 +34,9 @@ from guarded_core.store.base import Settlement, Store
 from guarded_core.store.memory import MemoryStore
 from guarded_core.tool import ToolRisk, ToolSpec
 from guarded_core.view import ToolView, visible_tools
+
+if TYPE_CHECKING:
+    from guarded_core.function import PlainFunction
 
 _log = logging.getLogger("guarded_core")
 
@@ -297,6 +299,8 @@ class Guard(Shown):
             InvalidTool: a parameter has no annotation or no JSON form, or no risk is declared.
             DuplicateTool: the name is taken.
         """
+
+        from guarded_core.function import PlainFunction  # with it comes pydantic, which only typed functions need
 
         def guarded(function: F) -> F:
             plain = PlainFunction(function, name=name, description=description, risk=risk)

@@ -126,6 +126,8 @@ def _read(file: Path) -> PolicyDocument:
         text = file.read_bytes().decode()
     except UnicodeDecodeError:
         raise InvalidPolicy("is not UTF-8", file=file.name) from None
+    except FileNotFoundError:
+        raise InvalidPolicy("there is no such file; guarded policy init begins one", file=file.name) from None
     except OSError as error:
         raise InvalidPolicy(f"cannot be read: {type(error).__name__}", file=file.name) from None
     return _parse(text, file.name)
