@@ -51,5 +51,5 @@ test-floor: .venv-floor/.installed
 	@touch $@
 
 clean:
-	rm -rf .venv .venv-floor .venv-agentdojo build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-floor .venv-agentdojo .venv-peers build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from itertools import groupby
 from typing import Any
 
 import pytest
 from llama_index.core.agent.react import ReActChatFormatter, ReActOutputParser
 from llama_index.core.agent.workflow import AgentWorkflow, FunctionAgent, ReActAgent, ToolCallResult
+from llama_index.core.llms import ChatMessage, MessageRole
 from llama_index.core.tools import BaseTool, FunctionTool
 from llama_index.core.workflow import Context
 from workflows.events import HumanResponseEvent, InputRequiredEvent
@@ -14,7 +16,7 @@ from workflows.handler import WorkflowHandler
 
 from guarded_core import Guard, ToolExecutionPolicy, ToolSettings
 from guarded_llamaindex import assert_all_guarded, guard_tools
-from guarded_llamaindex.testing import ScriptedLLM, ScriptStep, tool_call
+from guarded_llamaindex.testing import ModelTurn, ScriptedLLM, ScriptStep, tool_call
 
 NAMES = ("add", "remember", "lookup", "finish", "fail")
 
@@ -171,7 +173,21 @@ async def test_agent_goes_the_same_way(make: MakeAgent, script: list[ScriptStep]
     with guard.session("user-17", tools=NAMES):
         assert await transcript(agent.run("go")) == wanted
     assert sorted(guarded.calls, key=str) == sorted(bare.calls, key=str)
-    assert guarded_llm.seen == bare_llm.seen
+    assert in_order(guarded_llm.seen) == in_order(bare_llm.seen)
+
+
+def in_order(turns: Sequence[ModelTurn]) -> list[tuple[Any, Any]]:
+    """What the model was given, turn by turn; answers of calls made at once by their ids, not by who was first."""
+
+    def key(message: ChatMessage) -> tuple[int, str]:
+        is_answer = message.role is MessageRole.TOOL
+        return (0, "") if not is_answer else (1, str(message.additional_kwargs.get("tool_call_id")))
+
+    found = []
+    for turn in turns:
+        runs = [sorted(run, key=key) for _, run in groupby(turn.messages, key=lambda message: message.role)]
+        found.append(([message for run in runs for message in run], turn.tools))
+    return found
 
 
 @pytest.mark.parametrize("function_calling", [True, False], ids=["functions", "react"])
