@@ -31,7 +31,7 @@ LAYERS = [
     {"store"},
     {"context"},  # its budget and its approvals lie in a store
     {"call", "steps", "judge", "flow"},
-    {"registry", "guard", "view", "decision", "coverage", "testing", "policy_trial", "notebook"},
+    {"reconcile", "registry", "guard", "view", "decision", "coverage", "testing", "policy_trial", "notebook"},
     {"", "cli"},  # "" is guarded_core itself, whose __init__ gathers the public names
 ]
 # The packages of a framework, by how their names begin.

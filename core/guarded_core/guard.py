@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
 from guarded_core.approval import Approvals
 from guarded_core.approvers import Approver, in_turn
 from guarded_core.audit.chain import AuditKeys, KeysLike
-from guarded_core.audit.event import AuditEvent, Outcome
 from guarded_core.audit.memory import InMemoryToolAuditTrail
 from guarded_core.audit.sink import ToolAuditSink
 from guarded_core.call import Authority, Call, never
@@ -24,13 +23,13 @@ from guarded_core.display import views
 from guarded_core.display.card import Card, Shown
 from guarded_core.errors import DuplicateTool, GuardConfigurationError, InvalidTool
 from guarded_core.flow import enforce
-from guarded_core.ledger import CallState
 from guarded_core.policy import DEFAULT_MAX_CALLS, ToolExecutionPolicy
 from guarded_core.provenance.memory import Provenance
+from guarded_core.reconcile import reconcile
 from guarded_core.rules.engine import PolicyEngine
 from guarded_core.rules.state import StateStore
 from guarded_core.steps import Services, arun, run
-from guarded_core.store.base import Settlement, Store
+from guarded_core.store.base import Store
 from guarded_core.store.memory import MemoryStore
 from guarded_core.tool import ToolRisk, ToolSpec
 from guarded_core.view import ToolView, visible_tools
@@ -383,31 +382,9 @@ class Guard(Shown):
             reason: how they know.
 
         Raises:
-            GuardConfigurationError: the ledger has no such call, or its outcome is known.
+            GuardConfigurationError: the ledger has no such call, its outcome is known, or a text is blank or too long.
         """
-        entry = self.store.entry(call_id)
-        if entry is None or entry.state not in (CallState.CLAIMED, CallState.UNKNOWN):
-            raise GuardConfigurationError("the ledger has no call of that id whose outcome is unknown")
-        if outcome not in ("succeeded", "failed"):
-            raise GuardConfigurationError('outcome is "succeeded" or "failed"')
-        # A call without any end gets its one terminal event; one that ended as unknown has had it.
-        ended = entry.state is CallState.UNKNOWN
-        event = AuditEvent(
-            outcome=Outcome.NOTED if ended else Outcome(outcome),
-            time_ns=self.store.now_ns(),
-            call_id=call_id,
-            tool=entry.tool,
-            principal=entry.principal,
-            session_id=entry.session_id,
-            code=f"reconciled_{outcome}",
-            approved_by=(by,),
-            approval_reason=reason or None,
-        )
-        event.check()
-        state = CallState.DONE if outcome == "succeeded" else CallState.FAILED
-        self.store.settle(Settlement(event=event, claimed=True, state=state))
-        if self.audit is not None:
-            self.audit.append(event)
+        reconcile(self.store, self.audit, call_id, outcome, by=by, reason=reason)
 
     def decide(self, name: str, arguments: object, *, context: ToolExecutionContext | None = None) -> Decision:
         """What would happen to this call now; spends, asks and records nothing.

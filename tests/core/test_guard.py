@@ -452,6 +452,14 @@ class TestReconcile:
         guard.reconcile(call_id, "failed", by="ops")
         assert guard.run(self.call(guard, session, lambda arguments: arguments["a"])) == 1
 
+    @pytest.mark.parametrize(("by", "reason"), [("", "r"), ("x" * 257, "r"), ("ops", "r" * 2049)])
+    def test_who_says_so_is_bounded(self, by: str, reason: str) -> None:
+        """A blank or overlong name, or an overlong reason, is refused, and nothing is settled."""
+        guard, _, call_id = self.crashed()
+        with pytest.raises(GuardConfigurationError):
+            guard.reconcile(call_id, "failed", by=by, reason=reason)
+        guard.reconcile(call_id, "failed", by="ops")
+
     def test_only_what_is_unknown(self) -> None:
         """A call that is not known, or whose outcome is, cannot be reconciled."""
         guard, _, call_id = self.crashed()
