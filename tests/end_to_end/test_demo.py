@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,7 @@ EXPECTED: dict[str, tuple[int, list[tuple[str, str | None]], list[str]]] = {
 def test_scene(scene: Any, framework: int, play: Play, tmp_path: Path) -> None:
     """Each scene changes the database only as allowed, leaves exactly its events, and tells the model why."""
     stage = Stage(Shop(tmp_path / "shop.db"), ScriptedApprover([True], by="reviewer-9"))
-    played = play(stage, scene, agents(stage.tools, stage.guard)[framework])
+    played = play(stage, scene, agents(stage.tools, stage.guard)[0][framework])
     refunded, events, replies = EXPECTED[scene.title]
     assert stage.shop.refunds == {7: refunded, 8: 0}
     assert stage.shop.invoices == [70, 80]
@@ -65,7 +66,7 @@ def test_scene(scene: Any, framework: int, play: Play, tmp_path: Path) -> None:
 def test_a_no_refuses_the_refund(framework: int, tmp_path: Path) -> None:
     """A person who says no leaves the database as it was, and the model reads that they did."""
     stage = Stage(Shop(tmp_path / "shop.db"), ScriptedApprover([False]))
-    played = stage.play(SCENES[1], agents(stage.tools, stage.guard)[framework])
+    played = stage.play(SCENES[1], agents(stage.tools, stage.guard)[0][framework])
     assert stage.shop.refunds == {7: 0, 8: 0}
     assert [event.code for event in played.events] == [None, "approval_rejected"]
     assert "rejected" in played.replies[0]
@@ -80,3 +81,16 @@ def test_command(arguments: list[str], refunded: int) -> None:
     assert result.exit_code == 0, result.output
     assert "The audit trail" in result.output
     assert f"order 7: {refunded} cents" in result.output
+
+
+def test_command_without_a_framework(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a framework is missing the demo plays with the other, and says what to install; without any it ends."""
+    monkeypatch.setitem(sys.modules, "llama_index.core", None)
+    result = CliRunner().invoke(app, ["demo"], env={"COLUMNS": "200"})
+    assert result.exit_code == 0, result.output
+    assert 'pip install "guarded-tools[llamaindex]"' in result.output
+    assert "order 7: 2000 cents" in result.output
+    monkeypatch.setitem(sys.modules, "langchain.agents", None)
+    result = CliRunner().invoke(app, ["demo"], env={"COLUMNS": "200"})
+    assert result.exit_code == 1
+    assert 'pip install "guarded-tools[langgraph]"' in result.output

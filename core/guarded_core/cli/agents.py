@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import Any
 
 from guarded_core.cli.scenes import Agent, Try
@@ -16,6 +17,7 @@ class LangChainAgent:
     """LangChain's `create_agent` with guarded tools."""
 
     framework = "LangChain"
+    needs = ("langchain.agents", "langgraph")
 
     def __init__(self, functions: Sequence[Callable[..., Any]], guard: Guard) -> None:
         from langchain_core.tools import StructuredTool
@@ -50,6 +52,7 @@ class LlamaIndexAgent:
     """LlamaIndex's `FunctionAgent` with guarded tools."""
 
     framework = "LlamaIndex"
+    needs = ("llama_index.core", "llamaindex")
 
     def __init__(self, functions: Sequence[Callable[..., Any]], guard: Guard) -> None:
         from llama_index.core.tools import FunctionTool
@@ -76,6 +79,16 @@ class LlamaIndexAgent:
         return [event.tool_output.content for event in events if isinstance(event, ToolCallResult)]
 
 
-def agents(functions: Sequence[Callable[..., Any]], guard: Guard) -> list[Agent]:
-    """One agent a framework, all behind the one guard."""
-    return [LangChainAgent(functions, guard), LlamaIndexAgent(functions, guard)]
+def agents(functions: Sequence[Callable[..., Any]], guard: Guard) -> tuple[list[Agent], list[str]]:
+    """One agent for each framework that is installed, all behind the one guard; and what to install for the others."""
+    found: list[Agent] = []
+    missing = []
+    for kind in (LangChainAgent, LlamaIndexAgent):
+        module, extra = kind.needs
+        try:
+            import_module(module)
+        except ModuleNotFoundError:
+            missing.append(f'{kind.framework} is not installed: pip install "guarded-tools[{extra}]"')
+        else:
+            found.append(kind(functions, guard))
+    return found, missing

@@ -29,7 +29,11 @@ def demo(
     console = Console()
     with tempfile.TemporaryDirectory() as folder:
         stage = Stage(Shop(Path(folder) / "shop.db"), _approver(yes))
-        cast = agents(stage.tools, stage.guard)
+        cast, missing = agents(stage.tools, stage.guard)
+        for line in missing:
+            console.print(Text(line))
+        if not cast:
+            raise typer.Exit(1)
         played = [stage.play(scene, agent) for scene in SCENES for agent in cast]
         console.print(_results(played))
         console.print(_trail(stage.trail.events))
