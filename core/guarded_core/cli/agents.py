@@ -22,8 +22,9 @@ class LangChainAgent:
     def __init__(self, functions: Sequence[Callable[..., Any]], guard: Guard) -> None:
         from langchain_core.tools import StructuredTool
 
-        from guarded_langchain import guard_tools
+        from guarded_langchain import GuardMiddleware, guard_tools
 
+        self._middleware = GuardMiddleware(guard)  # it hides what the session may not use
         self._tools = guard_tools([StructuredTool.from_function(function) for function in functions], guard)
 
     def run(self, tries: Sequence[Try]) -> list[str]:
@@ -41,7 +42,7 @@ class LangChainAgent:
 
         script: list[Any] = [says(tool_call(name, arguments)) for name, arguments in tries]
         script.append(GOODBYE)
-        return create_agent(ScriptedChatModel(script), tools=self._tools)
+        return create_agent(ScriptedChatModel(script), tools=self._tools, middleware=[self._middleware])
 
     @staticmethod
     def _replies(state: dict[str, Any]) -> list[str]:
@@ -57,9 +58,10 @@ class LlamaIndexAgent:
     def __init__(self, functions: Sequence[Callable[..., Any]], guard: Guard) -> None:
         from llama_index.core.tools import FunctionTool
 
-        from guarded_llamaindex import guard_tools
+        from guarded_llamaindex import guarded_retriever
 
-        self._tools = guard_tools([FunctionTool.from_defaults(function) for function in functions], guard)
+        # It hides what the session may not use.
+        self._retriever = guarded_retriever([FunctionTool.from_defaults(function) for function in functions], guard)
 
     def run(self, tries: Sequence[Try]) -> list[str]:
         """Let the scripted model make these calls, one a turn; what it read after each."""
@@ -73,7 +75,7 @@ class LlamaIndexAgent:
 
         script: list[Any] = [[tool_call(name, arguments)] for name, arguments in tries]
         script.append(GOODBYE)
-        handler = FunctionAgent(tools=[*self._tools], llm=ScriptedLLM(script)).run("Please help.")
+        handler = FunctionAgent(tool_retriever=self._retriever, llm=ScriptedLLM(script)).run("Please help.")
         events = [event async for event in handler.stream_events()]
         await handler
         return [event.tool_output.content for event in events if isinstance(event, ToolCallResult)]
