@@ -8,7 +8,7 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TextIO
 
@@ -56,6 +56,8 @@ async def ask_async(approver: Approver, request: ApprovalRequest) -> Answer | No
 def in_turn(approvers: Approver | Sequence[Approver] | None, store: RequestStore) -> Approver | None:
     """One approver of all these: each is asked until one answers; None where there is none.
 
+    Where a call needs several people, those who have voted are not asked again: the next one is.
+
     Args:
         approvers: who is asked, in order.
         store: where their guard keeps the requests.
@@ -64,7 +66,7 @@ def in_turn(approvers: Approver | Sequence[Approver] | None, store: RequestStore
     for approver in each:
         if hasattr(approver, "attach"):
             approver.attach(store)
-    return _InTurn(each) if len(each) > 1 else each[0] if each else None
+    return _InTurn(each) if each else None
 
 
 class Attached:
@@ -97,14 +99,18 @@ class _InTurn:
         self._approvers = approvers
 
     def ask(self, request: ApprovalRequest) -> Answer | None:
-        answers = (approver.ask(request) for approver in self._approvers)
+        answers = (approver.ask(request) for approver in self._left(request))
         return next((answer for answer in answers if answer is not None), None)
 
     async def aask(self, request: ApprovalRequest) -> Answer | None:
-        for approver in self._approvers:
+        for approver in self._left(request):
             if (answer := await ask_async(approver, request)) is not None:
                 return answer
         return None
+
+    def _left(self, request: ApprovalRequest) -> Iterator[Approver]:
+        voters = {vote.by for vote in request.votes}
+        return (approver for approver in self._approvers if getattr(approver, "by", None) not in voters)
 
 
 class CallbackApprover:
@@ -122,7 +128,7 @@ class CallbackApprover:
         by: str | None = None,
     ) -> None:
         self._callback = callback
-        self._by = by
+        self.by = by
 
     def ask(self, request: ApprovalRequest) -> Answer | None:
         """What the callback says. Raises TypeError for an async callback: only the async entry points can await it."""
@@ -140,10 +146,10 @@ class CallbackApprover:
     def _answer(self, said: object) -> Answer | None:
         if isinstance(said, Answer) or said is None:
             return said
-        if self._by is None or not isinstance(said, bool):
+        if self.by is None or not isinstance(said, bool):
             # Truthy is not yes: a mistaken return value must never approve.
             raise TypeError("the callback returns True or False (with by=...), an Answer, or None")
-        return Answer(by=self._by, approve=said)
+        return Answer(by=self.by, approve=said)
 
 
 class QueueApprover(Attached):
@@ -209,7 +215,7 @@ class ConsoleApprover:
     _terminal = threading.Lock()  # one question at a time, whatever runs in parallel
 
     def __init__(self, by: str, *, read: TextIO | None = None, write: TextIO | None = None) -> None:
-        self._by = by
+        self.by = by
         self._read = read
         self._write = write
         self._last = LastApproved()
@@ -219,11 +225,11 @@ class ConsoleApprover:
         read, write = self._read or sys.stdin, self._write or sys.stdout
         with self._terminal:
             print(request_text(request, self._last.of(request)), file=write)
-            print(f"{self._by}, approve this call? [y/N] ", end="", file=write, flush=True)
+            print(f"{self.by}, approve this call? [y/N] ", end="", file=write, flush=True)
             line = read.readline()
             if not line:
                 return None
             approve = line.strip().lower() in ("y", "yes")
             print("Reason (optional): ", end="", file=write, flush=True)
             reason = read.readline().strip()
-        return self._last.kept(request, Answer(by=self._by, approve=approve, reason=reason))
+        return self._last.kept(request, Answer(by=self.by, approve=approve, reason=reason))

@@ -136,7 +136,8 @@ def _ask(dossier: Dossier, request: ApprovalRequest, *, is_new: bool) -> Flow[No
         raise HumanApprovalRequired(tool, request) from error
     except Exception as error:
         raise StoreUnavailable(tool) from error
-    if decided.state is RequestState.PENDING:
+    # Where more people are needed, the next judgement finds the request with this answer, and asks the next of them.
+    if answer is None and decided.state is RequestState.PENDING:
         raise HumanApprovalRequired(tool, decided)
 
 

@@ -29,7 +29,7 @@ class NotebookApprover:
     _notebook = threading.Lock()  # one question at a time, whatever runs in parallel
 
     def __init__(self, by: str, *, wait_seconds: float = 900, read: Callable[[str], str] = input) -> None:
-        self._by = by
+        self.by = by
         self._wait_seconds = wait_seconds
         self._read = read
         self._last = LastApproved()
@@ -38,7 +38,7 @@ class NotebookApprover:
         """The answer; None where nobody gives one."""
         is_free = threading.current_thread() is not threading.main_thread()
         with self._notebook:
-            buttons = _Buttons.shown(request, self._last.of(request), self._by) if is_free else None
+            buttons = _Buttons.shown(request, self._last.of(request), self.by) if is_free else None
             answer = buttons.wait(self._wait_seconds) if buttons else self._prompt(request)
         return self._last.kept(request, answer)
 
@@ -51,18 +51,18 @@ class NotebookApprover:
     def _prompt(self, request: ApprovalRequest) -> Answer | None:
         _display_html(request, self._last.of(request))
         try:
-            approve = self._read(f"{self._by}, approve this call? [y/N] ").strip().lower() in ("y", "yes")
+            approve = self._read(f"{self.by}, approve this call? [y/N] ").strip().lower() in ("y", "yes")
             reason = self._read("Reason (optional): ").strip()
         except EOFError:
             return None
-        return Answer(by=self._by, approve=approve, reason=reason)
+        return Answer(by=self.by, approve=approve, reason=reason)
 
 
 class _Buttons:
     """One question with its buttons, which are gone once it is answered."""
 
     def __init__(self, widgets: Any, html: str, by: str) -> None:
-        self._by = by
+        self.by = by
         self._answered = threading.Event()
         self._answer: Answer | None = None
         self._reason = widgets.Text(placeholder="Reason (optional)")
@@ -92,7 +92,7 @@ class _Buttons:
 
     def _decide(self, approve: bool) -> None:
         if not self._answered.is_set():
-            self._answer = Answer(by=self._by, approve=approve, reason=self._reason.value.strip())
+            self._answer = Answer(by=self.by, approve=approve, reason=self._reason.value.strip())
             self._answered.set()
 
     def _close(self) -> None:

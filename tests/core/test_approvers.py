@@ -160,6 +160,23 @@ class TestInTurn:
         assert pay(guard, way) == "paid"
         assert asked == ["away", "kim"]
 
+    @pytest.mark.parametrize(("kim", "ran"), [(True, True), (False, False), (None, False)])
+    def test_of_several_people_each_is_asked(self, way: Any, kim: bool | None, ran: bool) -> None:
+        """Where a call needs two people, the second is asked after the first; both are on record, or nothing runs."""
+        asked: list[str] = []
+
+        def person(name: str, says: bool | None) -> CallbackApprover:
+            return CallbackApprover(lambda request: asked.append(name) or says, by=name)  # type: ignore[func-returns-value]
+
+        guard = make_guard([person("lee", True), person("kim", kim)], approvals=2)
+        if ran:
+            assert pay(guard, way) == "paid"
+            assert guard.audit.events[-1].approved_by == ("lee", "kim")
+        else:
+            with pytest.raises((ApprovalRejected, HumanApprovalRequired)):
+                pay(guard, way)
+        assert asked == ["lee", "kim"]
+
 
 class TestConsole:
     def ask(self, typed: str, way: Any) -> tuple[Any, str]:
