@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -26,7 +27,7 @@ def demo(
     yes: Annotated[bool | None, typer.Option("--yes/--no", help="Answer the approval instead of being asked.")] = None,
 ) -> None:
     """A LangChain and a LlamaIndex agent, driven by scripted models, meet the guard over a small shop's database."""
-    console = Console()
+    console = _console()
     with tempfile.TemporaryDirectory() as folder:
         stage = Stage(Shop(Path(folder) / "shop.db"), _approver(yes))
         cast, missing = agents(stage.tools, stage.guard)
@@ -38,6 +39,12 @@ def demo(
         console.print(_results(played))
         console.print(_trail(stage.trail.events))
         console.print(_database(stage.shop))
+
+
+def _console() -> Console:
+    console = Console()
+    # Rich takes a pipe for 80 columns wide, and a log that cuts its words short helps nobody.
+    return console if console.is_terminal or "COLUMNS" in os.environ else Console(width=140)
 
 
 def _approver(yes: bool | None) -> Approver:
@@ -62,7 +69,7 @@ def _results(played: list[Played]) -> Table:
 def _trail(events: list[AuditEvent]) -> Table:
     table = Table(title="The audit trail")
     for heading in ("Time", "Call", "Principal", "Tool", "Risk", "Outcome", "Code", "Approved by"):
-        table.add_column(heading)
+        table.add_column(heading, overflow="fold")
     for event in events:
         outcome = Text(event.outcome.value, style=STYLES[OUTCOMES[event.outcome]])
         row = (time_text(event.time_ns)[11:19], event.call_id[:6], event.principal, event.tool, event.risk or "")
