@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 
 from benchmarks import durability, memory, overhead, peers, rules, store
-from benchmarks.report import FOLDER, Goal, Section, draw, results
+from benchmarks.report import FOLDER, Goal, Measurement, Section, draw, results
 
 
 def _of_rules(quick: bool) -> list[Section]:
@@ -31,7 +31,7 @@ def _of_rules(quick: bool) -> list[Section]:
     return [Section(title="Growing policies", text=text, columns=("Rules", "judge", "decide"), rows=rows, goals=[goal])]
 
 
-def _listed(title: str, text: str, found: list[durability.Measurement] | list[store.Measurement]) -> list[Section]:
+def _listed(title: str, text: str, found: list[Measurement]) -> list[Section]:
     rows, goals = [], []
     for m in found:
         figure = f"{f'{m.value:,.2f}' if m.value < 100 else f'{m.value:,.0f}'} {m.unit}"

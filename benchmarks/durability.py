@@ -16,10 +16,10 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from benchmarks.report import Measurement
 from guarded_core.audit.chain import AuditKeys
 from guarded_core.audit.durable import DurableToolAuditTrail
 from guarded_core.audit.event import AuditEvent, Outcome
@@ -34,25 +34,6 @@ ROUNDS = 12
 APPENDS = 100  # a round
 MIB = 1 << 20
 KEYS = AuditKeys({"bench": b"benchmark-secret-of-32-bytes-long"})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measurement:
-    """One line of the table.
-
-    Attributes:
-        name: what was measured.
-        value: the figure.
-        unit: its unit.
-        wanted: the bound it is to keep, such as "≤ 1.3"; empty for information.
-        met: whether it does.
-    """
-
-    name: str
-    value: float
-    unit: str
-    wanted: str = ""
-    met: bool = True
 
 
 def event(size: int = 400) -> AuditEvent:

@@ -13,6 +13,25 @@ PLOTS = FOLDER / "plots"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """One line of the table.
+
+    Attributes:
+        name: what was measured.
+        value: the figure.
+        unit: its unit.
+        wanted: the bound it is to keep, such as "≤ 1.3"; empty for information.
+        met: whether it does.
+    """
+
+    name: str
+    value: float
+    unit: str
+    wanted: str = ""
+    met: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
     """What was wanted of one figure, and whether it is so."""
 

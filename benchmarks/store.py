@@ -21,6 +21,7 @@ from pathlib import Path
 
 import sqlalchemy
 
+from benchmarks.report import Measurement
 from guarded_core.approval import new_id
 from guarded_core.audit.chain import AuditKeys
 from guarded_core.audit.event import AuditEvent, Outcome
@@ -36,25 +37,6 @@ CHUNK = 10_000
 DAY = 24 * 3600 * 10**9
 KEYS = AuditKeys({"bench": b"benchmark-secret-of-32-bytes-long"})
 SERVER = os.environ.get("GUARDED_TEST_POSTGRES") or None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measurement:
-    """One line of the table.
-
-    Attributes:
-        name: what was measured.
-        value: the figure.
-        unit: its unit.
-        wanted: the bound it is to keep, such as "≤ 1.3"; empty for information.
-        met: whether it does.
-    """
-
-    name: str
-    value: float
-    unit: str
-    wanted: str = ""
-    met: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -83,7 +83,7 @@ class ToolRegistry:
         entry = self._tools.get(name) if type(name) is str else None
         if entry is not None and inspect.iscoroutinefunction(entry[1].execute):
             raise GuardConfigurationError(f"tool {name!r} is async; use aexecute")
-        return run(enforce(self._call(name, payload, context), self._house(policy)), _services(context, audit))
+        return run(enforce(self._call(name, payload, context), self._authority(policy)), _services(context, audit))
 
     async def aexecute(
         self,
@@ -94,7 +94,7 @@ class ToolRegistry:
         audit: ToolAuditSink,
     ) -> Any:
         """As `execute`, without blocking the event loop; a sync tool runs in a worker thread."""
-        flow = enforce(self._call(name, payload, context), self._house(policy))
+        flow = enforce(self._call(name, payload, context), self._authority(policy))
         return await arun(flow, _services(context, audit))
 
     def visible_tools(self, policy: ToolExecutionPolicy, context: ToolExecutionContext | None = None) -> list[ToolView]:
@@ -118,7 +118,7 @@ class ToolRegistry:
             check_output=_check_json,
         )
 
-    def _house(self, policy: ToolExecutionPolicy) -> Authority:
+    def _authority(self, policy: ToolExecutionPolicy) -> Authority:
         return Authority(policy=lambda: policy, engine=self._engine, state=self._state, unknown=ToolNotFound)
 
 

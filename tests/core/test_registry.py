@@ -11,6 +11,7 @@ import pytest
 from guarded_core import (
     AiTool,
     ApprovalPayloadMismatch,
+    Approvals,
     AuditUnavailable,
     CallBudgetExhausted,
     DuplicateTool,
@@ -26,6 +27,7 @@ from guarded_core import (
     InvalidTool,
     OutcomeUnaudited,
     OutputTooLarge,
+    RequestState,
     ToolAuditTrailError,
     ToolExecutionContext,
     ToolExecutionPolicy,
@@ -187,6 +189,19 @@ class TestOrderOfChecks:
         with pytest.raises((HumanApprovalRequired, ApprovalPayloadMismatch)):
             desk.execute("issue_refund", REFUND)
         assert desk.refund.calls == []
+
+    def test_6_a_revoked_approval_is_none(self, desk: Any) -> None:
+        """An approval taken back before a call used it covers nothing; one that was used cannot be taken back."""
+        approvals = Approvals(desk.context.store)
+        desk.approve(REFUND)
+        approvals.revoke(desk.context.store.requests()[0].id)
+        with pytest.raises(HumanApprovalRequired):
+            desk.execute("issue_refund", REFUND)
+        assert desk.refund.calls == []
+        desk.approve(REFUND)
+        desk.execute("issue_refund", REFUND)
+        with pytest.raises(InvalidApproval, match="consumed"):
+            approvals.revoke(desk.context.store.requests(state=RequestState.CONSUMED)[0].id)
 
     def test_6_approver_and_reason_stand_in_the_events(self, desk: Any) -> None:
         """Authorized and Succeeded carry approver and reason; no event carries the payload."""

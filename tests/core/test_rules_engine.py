@@ -450,3 +450,14 @@ def test_two_engines_over_the_same_rules_in_any_order_name_the_same_blanket_deni
     assert {tuple(PolicyEngine(order).blanket_denied_tools()) for order in itertools.permutations(rules)} == {
         ("a", "b")
     }
+
+
+def test_state_goes_back_to_a_snapshot() -> None:
+    """A restored snapshot has the values of its moment, whatever was set, deleted or changed in place since."""
+    state = StateStore({"a": [1], "b": 2})
+    snapshot = state.snapshot()
+    state.set("a", [3])
+    state.delete("b")
+    state.restore(snapshot)
+    snapshot["a"].append(9)
+    assert (state.get("a"), state.get("b"), state.keys()) == ([1], 2, ["a", "b"])
