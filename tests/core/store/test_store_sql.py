@@ -432,6 +432,9 @@ def test_prune_deletes_what_has_expired(sql_store: SqlStore, sample: Any, monkey
         )
     )
     store.commit(windows)
+    committed = store.now_ns()
+    while store.now_ns() == committed:  # SQLite's clock has milliseconds: until it ticks, nothing has expired
+        time.sleep(0.0005)
     monkeypatch.setattr(store_module, "_BATCH", 1)
     store.prune()
     assert store.requests() == [live]
