@@ -12,7 +12,7 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool
 from langchain_core.utils.function_calling import convert_to_openai_function
 
-from guarded_core.call import Call
+from guarded_core.call import Call, edit_note
 from guarded_core.context import ToolExecutionContext
 from guarded_core.errors import InvalidPayload, ToolExecutionError
 from guarded_core.guard import Guard
@@ -78,10 +78,8 @@ class Gate:
         arguments = self.arguments.of_call(proposal.given, proposal.tool_call_id)
 
         def function(effective: dict[str, Any]) -> Any:
-            note = self._edit_note(proposal, effective)
             with compat.own_subgraphs(proposal.config, proposal.tool_call_id) as config:
-                result = self._runner.run(effective, arguments, replace(proposal, config=config))
-            return messages.with_note(result, note)
+                return self._runner.run(effective, arguments, replace(proposal, config=config))
 
         try:
             call = self._call(tool, proposal, arguments, function)
@@ -97,10 +95,8 @@ class Gate:
         arguments = self.arguments.of_call(proposal.given, proposal.tool_call_id)
 
         async def function(effective: dict[str, Any]) -> Any:
-            note = self._edit_note(proposal, effective)
             with compat.own_subgraphs(proposal.config, proposal.tool_call_id) as config:
-                result = await self._runner.arun(effective, arguments, replace(proposal, config=config))
-            return messages.with_note(result, note)
+                return await self._runner.arun(effective, arguments, replace(proposal, config=config))
 
         try:
             call = self._call(tool, proposal, arguments, function)
@@ -130,13 +126,13 @@ class Gate:
             return None
         return {"title": function["name"], "description": function.get("description", ""), **shown}
 
-    def _edit_note(self, proposal: Proposal, effective: dict[str, Any]) -> str | None:
-        """What the model has to know where its call was changed on the way here; None where it was not."""
-        for call in proposal.sent:
-            own = {name: value for name, value in call["args"].items() if name not in self.arguments.injected}
-            if (call["name"], own) != (self.spec.name, proposal.given.as_given):
-                return messages.edit_note(self.spec.name, effective)
-        return None
+    def _is_as_sent(self, proposal: Proposal) -> bool:
+        """Whether the call came here as the model sent it, as far as its message can be seen."""
+        return all(
+            (call["name"], {name: value for name, value in call["args"].items() if name not in self.arguments.injected})
+            == (self.spec.name, proposal.given.as_given)
+            for call in proposal.sent
+        )
 
     def _call(
         self, tool: BaseTool, proposal: Proposal, arguments: CallArguments, function: Callable[[dict[str, Any]], Any]
@@ -150,6 +146,11 @@ class Gate:
                 raise InvalidPayload(self.spec.name, "two calls of one message have the same id")
             return arguments.complete(checked)
 
+        def told(result: Any, ran: dict[str, Any], is_edited: bool) -> Any:
+            if not is_edited and self._is_as_sent(proposal):
+                return result
+            return messages.with_note(result, edit_note(self.spec.name, ran))
+
         return Call(
             tool=self.spec.name,
             spec=self.spec,
@@ -162,6 +163,7 @@ class Gate:
             drifted=lambda: tool.name != self.spec.name or _identity(self.inner) != self._identity,
             views=lambda result: messages.views(result, with_artifact=self.inner.response_format != "content"),
             failed=messages.reports_failure,
+            told=told,
             key=_key(runtime, proposal.tool_call_id),
             encode=messages.encode,
             decode=lambda stored: messages.decode(self.spec.name, stored),

@@ -8,8 +8,8 @@ from collections import OrderedDict
 from copy import deepcopy
 from typing import Any, Literal, TypeAlias
 
-from guarded_core.approval import ApprovalRequest
-from guarded_core.approvers import Answer, Attached
+from guarded_core.approval import Answer, ApprovalRequest
+from guarded_core.approvers import Attached
 from guarded_core.display import request_text
 from guarded_core.errors import GuardConfigurationError
 from guarded_langchain import compat

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
 from langchain_core.messages import AIMessage, ToolCall, ToolMessage
 from langchain_core.messages.tool import ToolOutputMixin
 from langchain_core.tools import BaseTool, ToolException
 from pydantic import ValidationError
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from guarded_core.errors import InvalidPayload, OutcomeUnknown, ToolExecutionError
+from guarded_core.errors import AnsweredByPerson, InvalidPayload, OutcomeUnknown, ToolExecutionError
 from guarded_core.payload import PayloadLimits, PayloadRefused, PayloadTooLarge, freeze
 from guarded_langchain import compat
 
-_MAX_NOTE = 2_000
 _KEPT = PayloadLimits(bytes=16 << 20, nodes=1 << 20, depth=64)
 
 
@@ -37,8 +35,9 @@ class ToolCallDenied(ToolException):
 def denial(tool: BaseTool, error: ToolExecutionError | ToolCallDenied, tool_call_id: str | None) -> Any:
     """What a guarded `tool` returns for a refused call: an error message with the small plain record as its artifact.
 
-    A refusal that the tool met inside, of another guarded tool, is its own: raised, it would end the whole agent.
-    The tool's own `handle_tool_error` and `handle_validation_error` may put their text in the place of the error's.
+    What a person answered in the tool's place is no error, and the whole content. A refusal that the tool met inside,
+    of another guarded tool, is its own: raised, it would end the whole agent. The tool's own `handle_tool_error` and
+    `handle_validation_error` may put their text in the place of the error's.
     Raises ToolCallDenied, or a ValidationError that they handle, where there is no tool call id.
     """
     if isinstance(error, ToolCallDenied):
@@ -47,12 +46,14 @@ def denial(tool: BaseTool, error: ToolExecutionError | ToolCallDenied, tool_call
     exception = _as_validation_error(error) if invalid else ToolCallDenied(error)
     if tool_call_id is None:
         raise exception
+    answered = isinstance(error, AnsweredByPerson)
+    handler = None if answered else tool.handle_validation_error if invalid else tool.handle_tool_error
     message = ToolMessage(
-        _content(tool.handle_validation_error if invalid else tool.handle_tool_error, exception, str(error)),
+        _content(handler, exception, str(error)),
         artifact=error.as_dict(),
         tool_call_id=tool_call_id,
         name=tool.name,
-        status="error",
+        status="success" if answered else "error",
     )
     return (message, None) if tool.response_format == "content_and_artifact" else message
 
@@ -89,16 +90,6 @@ def calls_of_message(runtime: Any, tool_call_id: str | None) -> tuple[ToolCall, 
     return ()
 
 
-def edit_note(tool: str, effective: dict[str, Any]) -> str:
-    """What the model is told where code, or a person through it, changed its call: what ran instead."""
-    ran = orjson.dumps(effective).decode()
-    if len(ran) > _MAX_NOTE:
-        ran = ran[:_MAX_NOTE] + "…"
-    return (
-        f"Note: your call was changed before it ran; do not repeat it. What ran is {tool} with these arguments: {ran}"
-    )
-
-
 def views(result: Any, *, with_artifact: bool) -> tuple[Any, ...]:
     """What a model and an application see of a result: content, and artifact where there is one."""
     if isinstance(result, ToolMessage):
@@ -108,10 +99,8 @@ def views(result: Any, *, with_artifact: bool) -> tuple[Any, ...]:
     return (result,)
 
 
-def with_note(result: Any, note: str | None) -> Any:
+def with_note(result: Any, note: str) -> Any:
     """The result with `note` before its content; a Command, which has none of its own, as it is."""
-    if note is None:
-        return result
     if isinstance(result, tuple) and len(result) == 2:
         return with_note(result[0], note), result[1]
     if isinstance(result, ToolMessage):

@@ -7,7 +7,7 @@ from typing import Any
 from llama_index.core.llms import TextBlock
 from llama_index.core.tools import ToolOutput
 
-from guarded_core.errors import ExecutionFailed, ToolExecutionError
+from guarded_core.errors import AnsweredByPerson, ExecutionFailed, ToolExecutionError
 from guarded_core.payload import PayloadLimits, PayloadRefused, PayloadTooLarge, freeze, measure
 from guarded_llamaindex.arguments import Bound
 
@@ -18,11 +18,19 @@ def denied(error: ToolExecutionError, tool: str) -> ToolOutput:
     """The output that stands for a refused or failed call.
 
     `content` is for the model; `raw_output` is `error.as_dict()`, for the application. It carries nothing of the
-    arguments.
+    arguments. What a person answered in the tool's place is no error.
     """
+    is_error = not isinstance(error, AnsweredByPerson)
     return ToolOutput(
-        tool_name=tool, content=str(error), raw_input={}, raw_output=error.as_dict(), is_error=True, exception=error
+        tool_name=tool, content=str(error), raw_input={}, raw_output=error.as_dict(), is_error=is_error, exception=error
     )
+
+
+def with_note(output: Any, note: str) -> Any:
+    """`output` with `note` before what the model reads; what is no ToolOutput, as it is."""
+    if not isinstance(output, ToolOutput):
+        return output
+    return output.model_copy(update={"blocks": [TextBlock(text=note), *output.blocks]})
 
 
 def failed(error: Exception, tool: str, arguments: dict[str, Any]) -> ToolOutput:

@@ -13,7 +13,7 @@ from llama_index.core.tools import AsyncBaseTool, BaseTool, FunctionTool, ToolOu
 from pydantic.errors import PydanticUserError
 from typing_extensions import TypeVar
 
-from guarded_core.call import Call
+from guarded_core.call import Call, edit_note
 from guarded_core.context import ToolExecutionContext
 from guarded_core.errors import DuplicateTool, InvalidTool, ToolExecutionError
 from guarded_core.guard import Guard
@@ -23,7 +23,17 @@ from guarded_llamaindex.arguments import Bound, Parameters
 from guarded_llamaindex.code_execution import CodeExecutionRefused, UnsafeCodeExecution
 from guarded_llamaindex.compat import CALL_TOOL_CALLS_TWICE, SIGNALS, current_workflow_context, is_mcp_tool, unspanned
 from guarded_llamaindex.metadata import ShownMetadata
-from guarded_llamaindex.outputs import check_output, decode, denied, encode, failed, is_failure, told, views
+from guarded_llamaindex.outputs import (
+    check_output,
+    decode,
+    denied,
+    encode,
+    failed,
+    is_failure,
+    told,
+    views,
+    with_note,
+)
 from guarded_llamaindex.reentry import one_call
 
 Entry = Callable[[tuple[Any, ...], dict[str, Any]], Any]
@@ -243,6 +253,12 @@ def _entries(wanted: _Wanted) -> _Entries:
     def drifted() -> bool:
         return _identity(inner) != frozen
 
+    def edited(result: Any, ran: dict[str, Any], is_edited: bool) -> Any:
+        if not is_edited:
+            return result
+        own = {name: value for name, value in ran.items() if name not in hidden}
+        return with_note(result, edit_note(spec.name, own))
+
     def request(bound: Bound, function: Callable[[dict[str, Any]], Any], key: CallKey | None = None) -> Call:
         context, no_context = guard.resolve(wanted.context, runtime=bound.context or current_workflow_context())
         return Call(
@@ -258,6 +274,7 @@ def _entries(wanted: _Wanted) -> _Entries:
             check_output=check_output,
             views=views,
             failed=is_failure,
+            told=edited,
             key=key,
             encode=encode,
             decode=decode,

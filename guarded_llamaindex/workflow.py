@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
 from workflows.events import InputRequiredEvent
 
-from guarded_core.approval import ApprovalRequest, Approvals, RequestState
-from guarded_core.approvers import Answer, Attached
+from guarded_core.approval import Answer, ApprovalRequest, Approvals, RequestState
+from guarded_core.approvers import Attached
 from guarded_core.display import request_text
 from guarded_core.errors import InvalidApproval
 from guarded_llamaindex import compat
@@ -77,6 +78,8 @@ class WorkflowApprover(Attached):
         by: str,
         approve: bool,
         reason: str = "",
+        arguments: Mapping[str, Any] | None = None,
+        response: str | None = None,
     ) -> ApprovalRequest:
         """Decide a request, and wake the workflow that waits for it; the first decision stands, and is returned.
 
@@ -86,18 +89,21 @@ class WorkflowApprover(Attached):
             by: who decides, as the application authenticated them.
             approve: True for yes; anything but True is no.
             reason: why; a no's reason reaches the model.
+            arguments: with a yes: what the tool is to run with, all of it.
+            response: with a no: what the model gets in the place of the tool's result.
 
         Raises:
             InvalidApproval: this person cannot decide it, or it has expired; then the workflow asks again.
         """
         approvals, request_id = Approvals(self.store), _id(event)
+        said = Answer(by=by, approve=approve, reason=reason, arguments=arguments, response=response)
         try:
-            request = await asyncio.to_thread(approvals.answer, request_id, by=by, approve=approve, reason=reason)
+            request = await asyncio.to_thread(approvals.answer, request_id, said)
         except InvalidApproval:
             if not await asyncio.to_thread(self.is_waiting, request_id):
                 self.wake(handler, request_id)
             raise
-        if request.state is not RequestState.PENDING:
+        if request.id != request_id or request.state is not RequestState.PENDING:
             self.wake(handler, request_id)
         return request
 

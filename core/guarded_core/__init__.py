@@ -26,8 +26,8 @@ The modules, in the order a call walks them:
 
 from typing import TYPE_CHECKING, Any
 
-from guarded_core.approval import ApprovalRequest, Approvals, HumanApproval, RequestState, Vote
-from guarded_core.approvers import Answer, Approver, CallbackApprover, ConsoleApprover, QueueApprover
+from guarded_core.approval import Answer, ApprovalRequest, Approvals, HumanApproval, RequestState, Vote
+from guarded_core.approvers import Approver, CallbackApprover, ConsoleApprover, QueueApprover
 from guarded_core.audit.chain import AuditKeys
 from guarded_core.audit.durable import DurableToolAuditTrail
 from guarded_core.audit.event import AuditEvent, Outcome
@@ -37,11 +37,13 @@ from guarded_core.context import ToolExecutionContext
 from guarded_core.coverage import Coverage
 from guarded_core.decision import Decision
 from guarded_core.errors import (
+    AnsweredByPerson,
     ApprovalPayloadMismatch,
     ApprovalRejected,
     AuditUnavailable,
     CallBudgetExhausted,
     DuplicateTool,
+    EditRefused,
     ExecutionFailed,
     GuardConfigurationError,
     GuardedToolsError,
@@ -81,6 +83,7 @@ __all__ = [
     "Action",
     "AiTool",
     "Answer",
+    "AnsweredByPerson",
     "ApprovalPayloadMismatch",
     "ApprovalRejected",
     "ApprovalRequest",
@@ -96,6 +99,7 @@ __all__ = [
     "Decision",
     "DuplicateTool",
     "DurableToolAuditTrail",
+    "EditRefused",
     "ExecutionFailed",
     "Guard",
     "GuardConfigurationError",

@@ -12,7 +12,7 @@ from guarded_core.audit.event import MAX_PRINCIPAL, MAX_REASON
 from guarded_core.display import views
 from guarded_core.display.card import Card, Shown
 from guarded_core.errors import InvalidApproval
-from guarded_core.payload import PayloadLimits, freeze
+from guarded_core.payload import MAX_DEPTH, Payload, PayloadLimits, freeze
 from guarded_core.tool import ToolRisk, is_identifier
 
 DEFAULT_EXPIRY_SECONDS = 15 * 60
@@ -26,6 +26,7 @@ class RequestState(StrEnum):
     PENDING = "pending"  # waits for people
     APPROVED = "approved"  # enough people said yes; one call may use it, once
     REJECTED = "rejected"  # somebody said no
+    EDITED = "edited"  # somebody changed the arguments: another request has them, and this one is over
     CONSUMED = "consumed"  # a call used it
     REVOKED = "revoked"  # taken back before any call used it
 
@@ -59,24 +60,40 @@ class HumanApproval:
     @classmethod
     def for_payload(cls, tool: str, payload: Mapping[str, Any], approver: str, reason: str) -> Self:
         """The approval of `tool` with exactly `payload`. Raises InvalidApproval where that is no bounded JSON."""
-        try:
-            digest = freeze(payload, _APPROVABLE).digest
-        except ValueError as error:
-            raise InvalidApproval(f"the payload cannot be approved: {error}") from None
-        return cls(tool=tool, digest=digest, approver=approver, reason=reason)
+        return cls(tool=tool, digest=_frozen(payload).digest, approver=approver, reason=reason)
 
 
-_APPROVABLE = PayloadLimits(bytes=16 << 20, nodes=1 << 20)
+_APPROVABLE = PayloadLimits(bytes=16 << 20, nodes=1 << 20, depth=MAX_DEPTH)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a person said to a request.
+
+    Attributes:
+        by: who, as the application authenticated them.
+        approve: True for yes; anything but True is no.
+        reason: why; a no's reason reaches the model.
+        arguments: with a yes: not to the call as it is, but with these arguments, all of them.
+        response: with a no: what the model gets in the place of the tool's result.
+    """
+
+    by: str
+    approve: bool
+    reason: str = ""
+    arguments: Mapping[str, Any] | None = field(default=None, repr=False)
+    response: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Vote:
-    """One person's answer: who, yes or no, why, and when in ns since the epoch."""
+    """One person's answer: who, yes or no, why, when in ns since the epoch; `responds`: the reason is for the model."""
 
     by: str
     approve: bool
     reason: str
     at_ns: int
+    responds: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +116,8 @@ class ApprovalRequest(Shown):
         self_approval: whether the principal's own chain may decide.
         created_ns, expires_ns: ns since the epoch.
         votes: answers so far.
+        replaces: the request whose arguments a person changed to these, or that lacks some that would be filled in.
+        replaced_by: the request that has the arguments since then.
         state: where it stands.
         version: grows with each change, for compare-and-set.
     """
@@ -121,6 +140,8 @@ class ApprovalRequest(Shown):
     required: int = 1
     self_approval: bool = False
     votes: tuple[Vote, ...] = ()
+    replaces: str | None = None
+    replaced_by: str | None = None
     state: RequestState = RequestState.PENDING
     version: int = 0
 
@@ -151,15 +172,21 @@ class ApprovalRequest(Shown):
         """A yes to this very request, for `context.approve`."""
         return HumanApproval(tool=self.tool, digest=self.digest, approver=by, reason=reason, request_id=self.id)
 
-    def voted(self, *, by: str, approve: bool, reason: str, now_ns: int) -> ApprovalRequest:
+    def voted(self, answer: Answer, *, now_ns: int) -> ApprovalRequest:
         """This request with one more vote.
 
         Raises:
-            InvalidApproval: it is decided or expired, `by` belongs to the principal's own chain, has voted already, or
-                a text is blank or too long.
+            InvalidApproval: it is decided or expired, who answers belongs to the principal's own chain or has voted
+                already, a text is blank or too long, or a response comes with a yes.
         """
+        by, approve, reason = answer.by, answer.approve is True, answer.reason
         check_text(by, MAX_PRINCIPAL, "the approver")
-        if reason:
+        if answer.response is not None:
+            if approve:
+                raise InvalidApproval("a response stands in the place of the tool's result, so it goes with a no")
+            check_text(answer.response, MAX_REASON, "the response")
+            reason = answer.response
+        elif reason:
             check_text(reason, MAX_REASON, "the reason")
         if self.state is not RequestState.PENDING:
             raise InvalidApproval(f"this request is {self.state.value} already")
@@ -169,7 +196,7 @@ class ApprovalRequest(Shown):
             raise InvalidApproval("nobody approves their own call; another person has to decide")
         if any(vote.by == by for vote in self.votes):
             raise InvalidApproval("this person has decided already; another one is needed")
-        votes = (*self.votes, Vote(by, approve, reason, now_ns))
+        votes = (*self.votes, Vote(by, approve, reason, now_ns, answer.response is not None))
         state = RequestState.PENDING
         if not approve:
             state = RequestState.REJECTED
@@ -177,12 +204,50 @@ class ApprovalRequest(Shown):
             state = RequestState.APPROVED
         return replace(self, votes=votes, state=state, version=self.version + 1)
 
+    def edited(self, answer: Answer, *, now_ns: int) -> tuple[ApprovalRequest, ApprovalRequest] | None:
+        """This request as it ends, and the one with the answer's arguments, which has its vote; None if they are equal.
+
+        Raises:
+            InvalidApproval: as `voted`; or the arguments are no bounded JSON object, or come with a no.
+        """
+        if answer.approve is not True:
+            raise InvalidApproval("changed arguments go with a yes")
+        given = _frozen(answer.arguments)
+        if self.arguments is not None and given.digest == _frozen(self.arguments).digest:
+            return None
+        fresh = replace(
+            self,
+            id=new_id(),
+            arguments=given.copy(),
+            digest=given.digest,
+            created_ns=now_ns,
+            votes=(),
+            replaces=self.id,
+            version=0,
+        )
+        self.voted(answer, now_ns=now_ns)  # who may not decide this one may not decide the other
+        return self.replaced(fresh.id), fresh.voted(answer, now_ns=now_ns)
+
+    def replaced(self, by: str) -> ApprovalRequest:
+        """This request as it ends, where that one has the arguments from now on."""
+        return replace(self.moved(RequestState.EDITED), replaced_by=by)
+
     def moved(self, state: RequestState) -> ApprovalRequest:
         """This request in another state."""
         return replace(self, state=state, version=self.version + 1)
 
     def _card(self) -> Card:
         return views.request(self)
+
+
+def _frozen(arguments: Any) -> Payload:
+    try:
+        payload = freeze(arguments, _APPROVABLE)
+    except ValueError as error:
+        raise InvalidApproval(f"these arguments cannot be approved: {error}") from None
+    if type(payload.value) is not dict:
+        raise InvalidApproval("the arguments are an object: every name with its value")
+    return payload
 
 
 def new_id() -> str:
@@ -210,8 +275,8 @@ class RequestStore(Protocol):
     def requests(self, *, session_id: str | None = None, state: RequestState | None = None) -> list[ApprovalRequest]:
         """All requests of a session, or of all, oldest first."""
 
-    def replace_request(self, old: ApprovalRequest, new: ApprovalRequest) -> bool:
-        """Put `new` where `old` is, if it still is; compare by id and version."""
+    def replace_request(self, old: ApprovalRequest, new: ApprovalRequest, added: ApprovalRequest | None = None) -> bool:
+        """Put `new` where `old` is, if it still is, and keep `added` too; compare by id and version."""
 
 
 class Approvals:
@@ -237,46 +302,72 @@ class Approvals:
         found = self._store.requests(session_id=session_id, state=RequestState.PENDING)
         return [request for request in found if request.is_live(now_ns)]
 
-    def decide(self, request_id: str, *, by: str, approve: bool, reason: str = "") -> ApprovalRequest:
+    def decide(
+        self,
+        request_id: str,
+        *,
+        by: str,
+        approve: bool,
+        reason: str = "",
+        arguments: Mapping[str, Any] | None = None,
+        response: str | None = None,
+    ) -> ApprovalRequest:
         """Record one person's answer and return the request as it then stands.
+
+        A yes with other `arguments` ends this request and makes another one, which has this person's vote and is
+        returned. The call is then judged with them from the start; where they are not yet what would run (a default is
+        missing), it is asked about once more.
 
         Args:
             request_id: which request.
             by: who decides, as the application authenticated them.
             approve: True for yes; anything but True is no.
             reason: why; a no's reason reaches the model.
+            arguments: with a yes: what the tool is to run with, all of it.
+            response: with a no: what the model gets in the place of the tool's result, at most 2048 bytes.
 
         Raises:
-            InvalidApproval: see `ApprovalRequest.voted`.
+            InvalidApproval: see `ApprovalRequest.voted` and `ApprovalRequest.edited`.
         """
-        return self._change(
-            request_id,
-            lambda request: request.voted(by=by, approve=approve is True, reason=reason, now_ns=self._store.now_ns()),
-        )
+        answer = Answer(by=by, approve=approve, reason=reason, arguments=arguments, response=response)
+        return self._decide(request_id, answer)
 
-    def answer(self, request_id: str, *, by: str, approve: bool, reason: str = "") -> ApprovalRequest:
-        """As `decide`, but where somebody else has decided meanwhile, their decision is returned."""
+    def answer(self, request_id: str, answer: Answer | None) -> ApprovalRequest:
+        """As `decide`; without an answer, or where somebody else was first, the request as it stands is returned."""
         try:
-            return self.decide(request_id, by=by, approve=approve, reason=reason)
+            if answer is not None:
+                return self._decide(request_id, answer)
         except InvalidApproval:
-            request = self.get(request_id)
-            if request.state is RequestState.PENDING:
+            if self.get(request_id).state is RequestState.PENDING:
                 raise
-            return request
+        request = self.get(request_id)
+        while request.replaced_by is not None:
+            request = self.get(request.replaced_by)
+        return request
 
     def revoke(self, request_id: str) -> ApprovalRequest:
         """Take back a request, or an approval that no call has used. Raises InvalidApproval where it is too late."""
 
-        def revoked(request: ApprovalRequest) -> ApprovalRequest:
-            if request.state in (RequestState.CONSUMED, RequestState.REVOKED):
+        def revoked(request: ApprovalRequest) -> tuple[ApprovalRequest, ...]:
+            if request.state in (RequestState.CONSUMED, RequestState.REVOKED, RequestState.EDITED):
                 raise InvalidApproval(f"this request is {request.state.value} already")
-            return request.moved(RequestState.REVOKED)
+            return (request.moved(RequestState.REVOKED),)
 
         return self._change(request_id, revoked)
 
-    def _change(self, request_id: str, change: Callable[[ApprovalRequest], ApprovalRequest]) -> ApprovalRequest:
+    def _decide(self, request_id: str, answer: Answer) -> ApprovalRequest:
+        def answered(request: ApprovalRequest) -> tuple[ApprovalRequest, ...]:
+            now_ns = self._store.now_ns()
+            edited = None if answer.arguments is None else request.edited(answer, now_ns=now_ns)
+            return edited or (request.voted(answer, now_ns=now_ns),)
+
+        return self._change(request_id, answered)
+
+    def _change(
+        self, request_id: str, change: Callable[[ApprovalRequest], tuple[ApprovalRequest, ...]]
+    ) -> ApprovalRequest:
         while True:  # each turn loses to another writer that got further, so this ends
             request = self.get(request_id)
             changed = change(request)
-            if self._store.replace_request(request, changed):
-                return changed
+            if self._store.replace_request(request, *changed):
+                return changed[-1]

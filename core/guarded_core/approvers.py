@@ -9,27 +9,11 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, TextIO
 
-from guarded_core.approval import ApprovalRequest, RequestState, RequestStore
+from guarded_core.approval import Answer, ApprovalRequest, RequestState, RequestStore
 from guarded_core.display import request_text
 from guarded_core.errors import GuardConfigurationError
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """What a person said to a request.
-
-    Attributes:
-        by: who, as the application authenticated them.
-        approve: True for yes.
-        reason: why; a no's reason reaches the model.
-    """
-
-    by: str
-    approve: bool
-    reason: str = ""
 
 
 class Approver(Protocol):
@@ -198,7 +182,7 @@ class LastApproved:
     def kept(self, request: ApprovalRequest, answer: Answer | None) -> Answer | None:
         """`answer`, whose payload is remembered where it is a yes."""
         if answer is not None and answer.approve:
-            self._arguments[request.tool] = request.arguments
+            self._arguments[request.tool] = request.arguments if answer.arguments is None else answer.arguments
         return answer
 
 

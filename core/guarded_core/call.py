@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -50,6 +51,20 @@ def never(arguments: dict[str, Any]) -> Any:
     raise AssertionError("a call without a tool was about to run")
 
 
+_MAX_NOTE = 2_000
+
+
+def edit_note(tool: str, ran: dict[str, Any]) -> str:
+    """What a model is told where code, or a person, changed its call: what ran instead; the end of much is left out."""
+    arguments = json.dumps(ran, ensure_ascii=False, separators=(",", ":"))
+    if len(arguments) > _MAX_NOTE:
+        arguments = arguments[:_MAX_NOTE] + "…"
+    return (
+        f"Note: your call was changed before it ran; do not repeat it. What ran is {tool} with these arguments: "
+        f"{arguments}"
+    )
+
+
 def _measure_output(output: Any, limit: int) -> None:
     measure(output, limit)
 
@@ -72,6 +87,7 @@ class Call:
         check_output: raises PayloadTooLarge, or PayloadRefused for a shape that is not allowed.
         views: what a model and an application see of a result, as JSON, models or dataclasses; values are traced to it.
         failed: tells whether a result reports the tool's own failure; it is returned, and recorded as Failed.
+        told: the result as it is handed back; takes the arguments that ran, and whether a person changed them.
         key: the call's durable key, where the framework gives one.
         encode, decode: turn a result into JSON for a replay, and back.
         signals: the framework's control flow: never swallowed, never a failure.
@@ -90,6 +106,7 @@ class Call:
     drifted: Callable[[], bool] | None = None
     check_output: Callable[[Any, int], None] = _measure_output
     failed: Callable[[Any], bool] = lambda result: False
+    told: Callable[[Any, dict[str, Any], bool], Any] = lambda result, ran, is_edited: result
     views: Callable[[Any], tuple[Any, ...]] = lambda result: (result,)
     key: CallKey | None = None
     encode: Callable[[Any], Any] = lambda result: result
@@ -101,7 +118,13 @@ class Call:
 
 @dataclass(slots=True, kw_only=True)
 class Dossier:
-    """What is known of a call so far; its events are written from it."""
+    """What is known of a call so far; its events are written from it.
+
+    Attributes:
+        edit: the request with the arguments that a person put in the place of this call's.
+        edits: how often somebody did, while this entry waited.
+        is_edited: whether `effective` is a person's.
+    """
 
     call: Call
     authority: Authority
@@ -112,6 +135,9 @@ class Dossier:
     risk: ToolRisk | None = None
     effective: Payload | None = None
     raw_digest: str = ""
+    edit: ApprovalRequest | None = None
+    edits: int = 0
+    is_edited: bool = False
     rules: tuple[str, ...] = ()
     would: tuple[str, ...] = ()
     asks: tuple[PolicyViolation, ...] = ()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from guarded_core.approval import (
     DEFAULT_EXPIRY_SECONDS,
+    Answer,
     ApprovalRequest,
     Approvals,
     HumanApproval,
@@ -198,8 +199,8 @@ class ToolExecutionContext:
             expires_ns=now_ns + DEFAULT_EXPIRY_SECONDS * 1_000_000_000,
             self_approval=True,  # whether a principal may approve itself is judged with the call, by its policy
         )
-        vote = request.voted(by=approval.approver, approve=True, reason=approval.reason, now_ns=now_ns)
-        self.store.add_request(vote, max_pending=1)
+        vote = Answer(by=approval.approver, approve=True, reason=approval.reason)
+        self.store.add_request(request.voted(vote, now_ns=now_ns), max_pending=1)
 
     def _answer(self, approval: HumanApproval) -> None:
         request = Approvals(self.store).get(str(approval.request_id))

@@ -15,6 +15,8 @@
     │   ├── HumanApprovalRequired   a person has to approve this very payload first
     │   ├── ApprovalPayloadMismatch an approval is there, for another payload
     │   ├── ApprovalRejected        a person said no
+    │   │   └── AnsweredByPerson    and answered in the tool's place
+    │   ├── EditRefused             a person changed the arguments to ones that are not allowed
     │   ├── ExecutionFailed         the tool itself failed
     │   ├── AuditUnavailable        no evidence can be kept, so nothing runs
     │   ├── StoreUnavailable        budgets and approvals cannot be read or kept, so nothing runs
@@ -209,6 +211,36 @@ class ApprovalRejected(ToolExecutionError):
         text = "A person rejected this call. It did not run; do not repeat it."
         super().__init__(tool, f"{text} Reason: {reason}" if reason else text)
         self.reason = reason
+
+
+class AnsweredByPerson(ApprovalRejected):
+    """A person answered in the tool's place; the text is theirs.
+
+    Attributes:
+        reason: that text.
+    """
+
+    code = "answered_by_person"
+
+    def __init__(self, tool: str, response: str) -> None:
+        super().__init__(tool)
+        self.args = (response,)
+        self.reason = response
+
+
+class EditRefused(ToolExecutionError):
+    """A person changed the call's arguments to ones that the tool's schema, or the policy, does not allow.
+
+    Attributes:
+        refusal: what was wrong with them.
+    """
+
+    code = "edit_refused"
+    text = "A person changed this call's arguments, and the changed ones are not allowed. It did not run."
+
+    def __init__(self, tool: str, refusal: ToolExecutionError) -> None:
+        super().__init__(tool)
+        self.refusal = refusal
 
 
 class ExecutionFailed(ToolExecutionError):

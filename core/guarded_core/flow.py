@@ -35,6 +35,8 @@ from guarded_core.tool import ToolRisk
 
 _log = logging.getLogger("guarded_core")
 
+_MAX_EDITS = 16  # an approver's code that always answers with the same, incomplete arguments must not go on for ever
+
 
 def enforce(call: Call, authority: Authority) -> Flow[Any]:
     """Take one call from proposal to outcome; the value is the tool's result.
@@ -111,18 +113,8 @@ def _ask(dossier: Dossier, request: ApprovalRequest, *, is_new: bool) -> Flow[No
     """Store the request, ask, and put the answer where the next judgement finds it."""
     tool = dossier.tool
     dossier.requests = (request,)
-    if is_new:
-        try:
-            yield from AddRequest(request, dossier.authority.max_pending)
-        except TooManyRequests:
-            raise HumanApprovalRequired(
-                tool, message="Too many calls of this session wait for a person already. It did not run."
-            ) from None
-        except Exception as error:
-            raise StoreUnavailable(tool) from error
-        dossier.rules = request.reasons
-        yield from _record(dossier, dossier.event(Outcome.ASKED))
-        dossier.rules = ()
+    if is_new and not (yield from _keep(dossier, request)):
+        return
     try:
         answer = yield from Ask(request)
     except dossier.call.signals:
@@ -136,28 +128,48 @@ def _ask(dossier: Dossier, request: ApprovalRequest, *, is_new: bool) -> Flow[No
         raise HumanApprovalRequired(tool, request) from error
     except Exception as error:
         raise StoreUnavailable(tool) from error
+    if decided.id != request.id:  # with other arguments: the call is judged with them from the start
+        dossier.edits += 1
+        if dossier.edits > _MAX_EDITS:
+            raise HumanApprovalRequired(tool, decided)
+        dossier.edit, dossier.effective = decided, None
     # Where more people are needed, the next judgement finds the request with this answer, and asks the next of them.
-    if answer is None and decided.state is RequestState.PENDING:
+    elif answer is None and decided.state is RequestState.PENDING:
         raise HumanApprovalRequired(tool, decided)
+
+
+def _keep(dossier: Dossier, request: ApprovalRequest) -> Flow[bool]:
+    """Store a new request, in the place of the edit that it completes; False where somebody has answered that first."""
+    edit = dossier.edit
+    ended = edit if edit and edit.state in (RequestState.PENDING, RequestState.APPROVED) else None
+    try:
+        is_kept = yield from AddRequest(request, dossier.authority.max_pending, ended)
+        if ended is not None and not is_kept:
+            dossier.edit, dossier.effective = (yield from Decide(ended.id, None)), None
+            return False
+    except TooManyRequests:
+        raise HumanApprovalRequired(
+            dossier.tool, message="Too many calls of this session wait for a person already. It did not run."
+        ) from None
+    except Exception as error:
+        raise StoreUnavailable(dossier.tool) from error
+    dossier.rules = request.reasons
+    yield from _record(dossier, dossier.event(Outcome.ASKED))
+    dossier.rules = ()
+    return True
 
 
 def _change(dossier: Dossier, verdict: Verdict) -> Change:
     """Step 9: all that the call takes, in one piece."""
     facts, keys = verdict.facts, dossier.call_keys()
     claim = None
-    # A read-only call may run again, and the ledger would only cost it; but an approval is for one run.
-    if keys is not None and (facts.risk is not ToolRisk.READ_ONLY or verdict.granted or verdict.resumes):
+    # A read-only call may run again, and the ledger would only cost it; but an approval is for one run, and a call
+    # that is in the ledger, since it was paused, stays there.
+    if keys is not None and (
+        facts.risk is not ToolRisk.READ_ONLY or verdict.granted or facts.snapshot.entry is not None
+    ):
         dossier.holds_claim = True
-        claim = LedgerEntry(
-            call_id=dossier.call_id,
-            key=keys[0],
-            twin_key=keys[1],
-            tool=dossier.tool,
-            principal=facts.context.principal,
-            session_id=facts.context.session_id,
-            digest=facts.effective.digest,
-            arguments=facts.effective.copy(),
-        )
+        claim = _entry(dossier, facts, keys)
     dossier.requests = verdict.granted
     if verdict.resumes is not None:
         # It was authorised, and has spent, before it was paused: it takes over its own claim, once, and nothing else.
@@ -168,7 +180,7 @@ def _change(dossier: Dossier, verdict: Verdict) -> Change:
             supersedes=verdict.resumes.call_id,
         )
     dossier.rules = dossier.would
-    event = dossier.event(Outcome.AUTHORIZED, code="would_deny" if dossier.would else None)
+    event = dossier.event(Outcome.AUTHORIZED, code=_remarkable(dossier))
     dossier.rules = ()
     return Change(
         event=event,
@@ -179,6 +191,25 @@ def _change(dossier: Dossier, verdict: Verdict) -> Change:
         claim=claim,
         supersedes=facts.snapshot.entry.call_id if facts.snapshot.entry else None,
     )
+
+
+def _entry(dossier: Dossier, facts: Facts, keys: tuple[str, str]) -> LedgerEntry:
+    return LedgerEntry(
+        call_id=dossier.call_id,
+        key=keys[0],
+        twin_key=keys[1],
+        tool=dossier.tool,
+        principal=facts.context.principal,
+        session_id=facts.context.session_id,
+        digest=facts.effective.digest,
+        arguments=facts.effective.copy(),
+        is_edited=dossier.is_edited,
+    )
+
+
+def _remarkable(dossier: Dossier) -> str | None:
+    """What the Authorized event says beside the call: its rules are those that would have denied it."""
+    return "edited" if dossier.is_edited else "would_deny" if dossier.would else None
 
 
 def _refuse_conflict(dossier: Dossier, conflict: Conflict) -> None:
@@ -199,8 +230,9 @@ def _execute(dossier: Dossier, facts: Facts) -> Flow[Any]:
         result = yield from step
         call.check_output(result, limit)
         failed = call.failed(result)
+        told = call.told(result, facts.effective.value, dossier.is_edited)
     except call.signals:
-        yield from _pause(dossier)
+        yield from _pause(dossier, facts)
         raise
     except PayloadTooLarge as error:
         too_large = OutputTooLarge(dossier.tool, actual=error.actual, limit=error.limit)
@@ -227,8 +259,8 @@ def _execute(dossier: Dossier, facts: Facts) -> Flow[Any]:
     if failed:
         yield from _settle(dossier, CallState.FAILED, Outcome.FAILED, code=ExecutionFailed.code)
     else:
-        yield from _settle(dossier, CallState.DONE, Outcome.SUCCEEDED, result=result)
-    return result
+        yield from _settle(dossier, CallState.DONE, Outcome.SUCCEEDED, result=told)
+    return told
 
 
 def _remember(dossier: Dossier, facts: Facts, result: Any, *, failed: bool) -> None:
@@ -246,12 +278,17 @@ def _remember(dossier: Dossier, facts: Facts, result: Any, *, failed: bool) -> N
         _log.error("the result of call %s is not traced: %s", dossier.call_id, _type_name(error))
 
 
-def _pause(dossier: Dossier) -> Flow[None]:
+def _pause(dossier: Dossier, facts: Facts) -> Flow[None]:
     """The framework paused the tool in the middle: it is entered again where the ledger can tell it is the same."""
-    if not dossier.holds_claim:
-        yield from _settle(dossier, CallState.UNKNOWN, Outcome.UNKNOWN, code="suspended")
-    else:
-        yield from _settle(dossier, CallState.SUSPENDED, Outcome.SUSPENDED)
+    keys = dossier.call_keys()
+    claim = _entry(dossier, facts, keys) if keys and not dossier.holds_claim else None  # a read-only call has none yet
+    if claim or dossier.holds_claim:
+        try:
+            yield from _settle(dossier, CallState.SUSPENDED, Outcome.SUSPENDED, claim=claim)
+            return
+        except Conflict:
+            pass  # the same call runs a second time beside this one, and was paused first
+    yield from _settle(dossier, CallState.UNKNOWN, Outcome.UNKNOWN, code="suspended")
 
 
 def _as_failure(dossier: Dossier, error: Exception, limit: int) -> Exception:
@@ -275,14 +312,20 @@ def _settle(
     code: str | None = None,
     error_type: str | None = None,
     result: Any = None,
+    claim: LedgerEntry | None = None,
     quietly: bool = False,
 ) -> Flow[None]:
     event = dossier.event(outcome, code=code, error_type=error_type)
     claimed = dossier.holds_claim
     try:
         output = dossier.call.encode(result) if claimed and state is CallState.DONE else None
-        yield from Settle(Settlement(event=event, claimed=claimed, state=state, output=output, keep_ns=_KEEP_OUTPUT_NS))
+        settlement = Settlement(
+            event=event, claimed=claimed, state=state, claim=claim, output=output, keep_ns=_KEEP_OUTPUT_NS
+        )
+        yield from Settle(settlement)
         yield from Record(event, stored=True)
+    except Conflict:
+        raise
     except Exception as error:
         _log.error("the outcome of call %s could not be recorded: %s", dossier.call_id, _type_name(error))
         if quietly:  # a cancellation is on its way, and must not be swallowed

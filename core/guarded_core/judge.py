@@ -13,9 +13,11 @@ from guarded_core.approval import SET_BY_APPLICATION, ApprovalRequest, RequestSt
 from guarded_core.call import Call, Dossier
 from guarded_core.context import ToolExecutionContext
 from guarded_core.errors import (
+    AnsweredByPerson,
     ApprovalPayloadMismatch,
     ApprovalRejected,
     CallBudgetExhausted,
+    EditRefused,
     InputTooLarge,
     InvalidPayload,
     NoSession,
@@ -118,23 +120,29 @@ def judge(dossier: Dossier) -> Flow[Verdict | LedgerEntry]:
     if not isinstance(bounded, Payload):
         raise bounded
     if paused is not None:
-        dossier.call_id = paused.call_id
+        dossier.call_id, dossier.is_edited = paused.call_id, paused.is_edited
         dossier.effective = freeze(paused.arguments, policy.limits)
-    if dossier.effective is None:
-        given = _asked_about(dossier, snapshot, policy.limits) or bounded
-        dossier.effective = _effective(call, spec, settings, given, policy)
-    facts = Facts(
-        context=context,
-        policy=policy,
-        spec=spec,
-        settings=settings,
-        risk=risk,
-        snapshot=snapshot,
-        effective=dossier.effective,
-    )
-    if paused is not None:
-        return Verdict(facts=facts, reservation=Reservation(), resumes=paused)
-    reservation, reasons = _apply_rules(dossier, facts)
+    try:
+        if dossier.effective is None:
+            dossier.effective = _effective(
+                call, spec, settings, _given(dossier, snapshot, bounded, policy.limits), policy
+            )
+        facts = Facts(
+            context=context,
+            policy=policy,
+            spec=spec,
+            settings=settings,
+            risk=risk,
+            snapshot=snapshot,
+            effective=dossier.effective,
+        )
+        if paused is not None:
+            return Verdict(facts=facts, reservation=Reservation(), resumes=paused)
+        reservation, reasons = _apply_rules(dossier, facts)
+    except (InputTooLarge, InvalidPayload, PolicyDenied) as refusal:
+        if dossier.is_edited:
+            raise EditRefused(tool, refusal) from None
+        raise
     return _approval(dossier, facts, reservation, reasons)
 
 
@@ -186,13 +194,22 @@ def _is_finished(tool: str, entry: LedgerEntry, now_ns: int) -> bool:
     return True
 
 
-def _asked_about(dossier: Dossier, snapshot: Snapshot, limits: PayloadLimits) -> Payload | None:
-    """What a person was asked about this very call, before it was entered again: computed defaults stay as shown."""
-    keys = dossier.call_keys()
-    for request in snapshot.requests if keys else ():
-        if keys and request.call_key == keys[0]:
-            return freeze(_without(request.arguments, dossier.call.set_by_application), limits)
-    return None
+def _given(dossier: Dossier, snapshot: Snapshot, proposed: Payload, limits: PayloadLimits) -> Payload:
+    """The arguments to judge: of a call that somebody was asked about, what was shown, or what they changed it to.
+
+    Computed defaults stay as shown when a framework enters the call again.
+    """
+    request, keys = dossier.edit, dossier.call_keys()
+    if request is None and keys is not None:
+        request = next((asked for asked in reversed(snapshot.requests) if asked.call_key == keys[0]), None)
+    if request is None:
+        return proposed
+    if request.replaces is not None:
+        dossier.edit, dossier.is_edited, dossier.requests = request, True, (request,)
+    given = _bound(dossier.tool, _without(request.arguments, dossier.call.set_by_application), limits)
+    if not isinstance(given, Payload):
+        raise given
+    return given
 
 
 def _without(arguments: dict[str, Any], names: frozenset[str]) -> dict[str, Any]:
@@ -265,6 +282,8 @@ def _approval(dossier: Dossier, facts: Facts, reservation: Reservation, reasons:
     """Step 8: where risk, a rule or doubt asks for it, an approval of exactly this, or the request for one."""
     if facts.effective.digest in facts.snapshot.doubtful:
         reasons = (*reasons, "outcome_unknown")
+    if dossier.is_edited:  # by whom is on record, and the edit used once, also where nothing else asks
+        reasons = reasons or ("edited",)
     if not reasons:
         return Verdict(facts=facts, reservation=reservation)
     wanted = _request(dossier, facts, reasons)
@@ -276,7 +295,8 @@ def _approval(dossier: Dossier, facts: Facts, reservation: Reservation, reasons:
     for request in covering:
         if request.state is RequestState.REJECTED:
             dossier.requests = (request,)
-            raise ApprovalRejected(dossier.tool, request.votes[-1].reason)
+            vote = request.votes[-1]
+            raise (AnsweredByPerson if vote.responds else ApprovalRejected)(dossier.tool, vote.reason)
     for request in covering:
         if request.state is RequestState.PENDING:
             return Verdict(facts=facts, reservation=reservation, ask=request)
@@ -304,6 +324,7 @@ def _request(dossier: Dossier, facts: Facts, reasons: tuple[str, ...]) -> Approv
         arguments=facts.effective.copy() | dict.fromkeys(dossier.call.set_by_application, SET_BY_APPLICATION),
         required=settings.approvals,
         self_approval=settings.self_approval,
+        replaces=dossier.edit.id if dossier.edit else None,
         created_ns=now_ns,
         expires_ns=now_ns + settings.expires_seconds * 1_000_000_000,
     )

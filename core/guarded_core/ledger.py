@@ -58,6 +58,7 @@ class LedgerEntry:
         session_id: in which session.
         digest: of the effective arguments.
         arguments: the effective arguments, for a call that is paused and entered again.
+        is_edited: whether a person changed them.
         state: how far it came.
         output: JSON of what it returned, while it is kept (DONE only).
         expires_ns: until when `output` is kept, ns since the epoch; 0 where there is none.
@@ -71,6 +72,7 @@ class LedgerEntry:
     session_id: str
     digest: str
     arguments: Any = field(default=None, repr=False)
+    is_edited: bool = False
     state: CallState = CallState.CLAIMED
     output: Any = field(default=None, repr=False)
     expires_ns: int = 0

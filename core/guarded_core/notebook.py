@@ -8,8 +8,8 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from guarded_core.approval import ApprovalRequest
-from guarded_core.approvers import Answer, LastApproved
+from guarded_core.approval import Answer, ApprovalRequest
+from guarded_core.approvers import LastApproved
 from guarded_core.display import request_text, views
 
 

@@ -13,8 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
-from guarded_core.approval import ApprovalRequest, Approvals
-from guarded_core.approvers import Answer, Approver, ask_async
+from guarded_core.approval import Answer, ApprovalRequest, Approvals
+from guarded_core.approvers import Approver, ask_async
 from guarded_core.audit.event import AuditEvent
 from guarded_core.audit.sink import ToolAuditSink
 from guarded_core.store.base import Change, Query, Settlement, Snapshot, Store
@@ -79,14 +79,18 @@ class Load(Step[Snapshot]):
 
 
 @dataclass(slots=True)
-class AddRequest(Step[None]):
-    """Keep a new approval request."""
+class AddRequest(Step[bool]):
+    """Keep a new approval request, in the place of `ended` where there is one: False if that has changed meanwhile."""
 
     request: ApprovalRequest
     max_pending: int
+    ended: ApprovalRequest | None = None
 
-    def perform(self, services: Services) -> None:
+    def perform(self, services: Services) -> bool:
+        if self.ended is not None:
+            return services.store.replace_request(self.ended, self.ended.replaced(self.request.id), self.request)
         services.store.add_request(self.request, max_pending=self.max_pending)
+        return True
 
 
 @dataclass(slots=True)
@@ -97,10 +101,7 @@ class Decide(Step[ApprovalRequest]):
     answer: Answer | None
 
     def perform(self, services: Services) -> ApprovalRequest:
-        approvals, answer = Approvals(services.store), self.answer
-        if answer is None:
-            return approvals.get(self.request_id)
-        return approvals.answer(self.request_id, by=answer.by, approve=answer.approve, reason=answer.reason)
+        return Approvals(services.store).answer(self.request_id, self.answer)
 
 
 @dataclass(slots=True)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar
 
-from guarded_core.approval import ApprovalRequest
-from guarded_core.approvers import Answer
+from guarded_core.approval import Answer, ApprovalRequest
 from guarded_core.audit.event import AuditEvent, Outcome
 
 

@@ -99,6 +99,52 @@ def test_approve_shows_what_it_approves(url: str, waiting: Guard) -> None:
     assert decided.votes[0].reason == "ticket 7"
 
 
+def test_approve_other_arguments(url: str, waiting: Guard) -> None:
+    """Other arguments are shown beside the request, with what differs marked; what a person then approves is those."""
+    (request,) = waiting.approvals.pending()
+    other = '{"to": "Ann\\u202e", "amount": 3}'
+    refused = guarded(url, "approve", request.id, "--arguments", other, typed="n\n")
+    assert refused.exit_code == 1
+    shown = '{\n  "amount": 5,\n  "to": "Ann\\u202e"\n}\nwith these arguments instead:\n'
+    assert (
+        shown + '  {\n-   "amount": 5,\n+   "amount": 3,\n    "to": "Ann\\u202e"\n  }\nkim, approve' in refused.output
+    )
+    assert waiting.approvals.get(request.id) == request
+    result = guarded(url, "approve", request.id[:8], "--arguments", other, typed="y\n")
+    assert result.output.endswith("approved by kim with other arguments; 1 more to approve it\n")
+    (changed,) = waiting.approvals.pending()
+    assert (changed.replaces, changed.arguments, changed.approvers) == (
+        request.id,
+        {"amount": 3, "to": "Ann\u202e"},
+        ("kim",),
+    )
+    assert guarded(url, "approve", request.id, "--yes", "--by", "lee").stderr == "this request is edited already\n"
+    equal = other.replace("3", "3.0")
+    assert (
+        guarded(url, "approve", changed.id, "--yes", "--by", "lee", "--arguments", equal).output == "approved by lee\n"
+    )
+    assert waiting.approvals.get(changed.id).approvers == ("kim", "lee")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("{'amount': 3}", "--arguments cannot be used: it is no valid JSON text\n"),
+        ("", "--arguments cannot be used: it is no valid JSON text\n"),
+        ('{"amount": 3, "amount": 4}', "--arguments cannot be used: an object has the same key twice\n"),
+        ('{"amount": NaN}', "--arguments cannot be used: it is no valid JSON text\n"),
+        ('{"amount": 1e400}', "--arguments cannot be used: it is no valid JSON text\n"),
+        ("[3]", "--arguments is a JSON object: every name with its value\n"),
+    ],
+)
+def test_arguments_that_cannot_be_used(url: str, waiting: Guard, arguments: str, message: str) -> None:
+    """What is no JSON object ends with one line, before anything is shown or decided."""
+    (request,) = waiting.approvals.pending()
+    result = guarded(url, "approve", request.id, "--arguments", arguments, typed="y\n")
+    assert (result.exit_code, result.stdout, result.stderr) == (1, "", message)
+    assert waiting.approvals.pending() == [request]
+
+
 def test_deny(url: str, waiting: Guard) -> None:
     """A denial and its reason are stored."""
     (request,) = waiting.approvals.pending()
@@ -139,8 +185,16 @@ def test_no_store_is_made(tmp_path: Path) -> None:
     assert "s3cret" not in guarded("mysql://kim:s3cret@host/db", "list").output
 
 
-@pytest.mark.parametrize("command", ["approve", "deny"])
-def test_a_person_decides_while_the_agent_waits(url: str, command: str) -> None:
+@pytest.mark.parametrize(
+    ("command", "options", "said"),
+    [
+        ("approve", ("--yes",), "paid 5"),
+        ("approve", ("--yes", "--arguments", '{"amount": 3, "to": "Ann"}'), "paid 3"),
+        ("deny", ("--reason", "too much"), "too much"),
+    ],
+    ids=["approve", "approve other arguments", "deny"],
+)
+def test_a_person_decides_while_the_agent_waits(url: str, command: str, options: tuple[str, ...], said: str) -> None:
     """A call waits in one place; a person at another terminal decides it there, and it goes on or is refused."""
     guard = asking(url, QueueApprover(wait_seconds=30, poll_seconds=0.01))
     outcome: list[Any] = []
@@ -156,7 +210,6 @@ def test_a_person_decides_while_the_agent_waits(url: str, command: str) -> None:
     running.start()
     while not guard.approvals.pending():
         time.sleep(0.01)
-    options = ("--yes",) if command == "approve" else ("--reason", "too much")
     assert guarded(url, command, guard.approvals.pending()[0].id, *options).exit_code == 0
     running.join()
-    assert outcome[0] == "paid 5" if command == "approve" else "too much" in outcome[0]
+    assert said in outcome[0]

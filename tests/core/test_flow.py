@@ -183,7 +183,7 @@ def test_another_writer_decides_first() -> None:
     def beaten(step: Any) -> Answer:
         bench.store.replace_request(
             step.request,
-            step.request.voted(by="other", approve=True, reason="", now_ns=bench.store.now_ns()),
+            step.request.voted(Answer(by="other", approve=True, reason=""), now_ns=bench.store.now_ns()),
         )
         return Answer(by="reviewer-9", approve=False, reason="too late")
 

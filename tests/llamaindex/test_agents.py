@@ -321,7 +321,7 @@ async def test_an_agent_as_a_tool() -> None:
 
 
 async def test_a_tool_that_waits_for_an_event_gets_it() -> None:
-    """A tool's own `wait_for_event` works as in the bare tool: the signal passes, the step runs again, and it ends."""
+    """A tool's own `wait_for_event` works as in the bare tool: the step runs again, as one call that spends once."""
 
     async def confirm(ctx: Context, what: str) -> str:
         """Asks a person."""
@@ -334,7 +334,7 @@ async def test_a_tool_that_waits_for_an_event_gets_it() -> None:
     llm = ScriptedLLM([tool_call("confirm", {"what": "really?"}), "done"])
     agent = FunctionAgent(tools=list(guard_tools([confirm], guard)), llm=llm)
     results = []
-    with guard.session("user-17", tools=["confirm"]):
+    with guard.session("user-17", tools=["confirm"]) as session:
         handler = agent.run("go")
         async for event in handler.stream_events():
             if isinstance(event, InputRequiredEvent):
@@ -345,10 +345,11 @@ async def test_a_tool_that_waits_for_an_event_gets_it() -> None:
     assert results == [("yes", False)]
     assert [event.outcome.value for event in guard.audit.events] == [  # type: ignore[union-attr]
         "authorized",
-        "unknown",
-        "authorized",
+        "suspended",
+        "resumed",
         "succeeded",
     ]
+    assert session.max_calls - session.remaining_calls == 1
 
 
 async def test_a_handler_that_outlives_its_session_is_nobody() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from llama_index.core.llms import ChatMessage
 from llama_index.core.memory import ChatMemoryBuffer
 from workflows import Context
 
-from guarded_core import Guard, InvalidApproval, ToolExecutionPolicy, ToolSettings
+from guarded_core import Guard, InMemoryToolAuditTrail, InvalidApproval, MemoryStore, ToolExecutionPolicy, ToolSettings
 from guarded_core.testing import ScriptedApprover
 from guarded_llamaindex import ApprovalAnswered, ApprovalRequested, WorkflowApprover, guard_tools
 from guarded_llamaindex.testing import ScriptedLLM, tool_call
@@ -26,12 +27,13 @@ Decider = Callable[["Desk", Any, ApprovalRequested], Awaitable[None]]
 class Desk:
     """A guard with a financial tool, and what it did."""
 
-    def __init__(self, *others: Any, **settings: Any) -> None:
+    def __init__(self, *others: Any, store: Any = None, **settings: Any) -> None:
         self.did: list[int] = []
         self.approver = WorkflowApprover()
         policy = ToolExecutionPolicy({"pay": ToolSettings(risk="financial", **settings), "ask_clerk": "mutating"})
-        self.guard = Guard(policy, approver=[self.approver, *others])
+        self.guard = Guard(policy, approver=[self.approver, *others], store=store, audit=InMemoryToolAuditTrail(99))
         self.results: list[tuple[str, str]] = []
+        self.errors: list[bool] = []
         self.asked: list[ApprovalRequested] = []
 
         async def pay(amount: int) -> str:
@@ -43,7 +45,7 @@ class Desk:
         self.tools = guard_tools([pay], self.guard)
 
     def session(self) -> Any:
-        return self.guard.session("user-17", tools=["pay", "ask_clerk"])
+        return self.guard.session("user-17", tools=["pay", "ask_clerk"], session_id="s")
 
     def outcomes(self) -> list[str]:
         return [event.outcome.value for event in self.guard.audit.events]
@@ -56,6 +58,7 @@ class Desk:
                 await decide(self, handler, event)
             if isinstance(event, ToolCallResult) and event.tool_name != "handoff":
                 self.results.append((event.tool_id, event.tool_output.content))
+                self.errors.append(event.tool_output.is_error)
         return str(await handler)
 
 
@@ -211,6 +214,85 @@ async def test_a_decision_from_elsewhere() -> None:
     assert desk.did == [5]
 
 
+def told(amount: int) -> str:
+    """What a model reads of a call that a person changed to this amount."""
+    ran = f'What ran is pay with these arguments: {{"amount":{amount}}}'
+    return f"Note: your call was changed before it ran; do not repeat it. {ran}\npaid {amount}"
+
+
+async def test_other_arguments(agent: Any) -> None:
+    """A person's arguments run in the place of the model's, once, and the model reads what ran."""
+    desk = Desk()
+
+    async def decide(desk: Desk, handler: Any, event: ApprovalRequested) -> None:
+        decided = await desk.approver.answer(handler, event, by="kim", approve=True, arguments={"amount": 3})
+        assert decided.replaces == event.request_id
+        late = await desk.approver.answer(handler, event, by="lee", approve=False)
+        assert late.id == decided.id
+
+    with desk.session():
+        assert await desk.follow(agent(desk.tools, 5).run("pay"), decide) == "done"
+    assert (desk.did, [result for _, result in desk.results], desk.errors) == ([3], [told(3)], [False])
+    assert [(event.outcome.value, event.code) for event in desk.guard.audit.events] == [
+        ("asked", None),
+        ("authorized", "edited"),
+        ("succeeded", None),
+    ]
+
+
+async def test_an_answer_in_the_tools_place(agent: Any) -> None:
+    """The model reads what the person wrote as the tool's result, and no more; nothing runs."""
+    desk = Desk()
+
+    async def decide(desk: Desk, handler: Any, event: ApprovalRequested) -> None:
+        await desk.approver.answer(handler, event, by="kim", approve=False, response="Ann is paid already.")
+
+    with desk.session():
+        assert await desk.follow(agent(desk.tools, 5).run("pay"), decide) == "done"
+    assert (desk.did, [result for _, result in desk.results], desk.errors) == ([], ["Ann is paid already."], [False])
+    assert desk.outcomes() == ["asked", "denied"]
+    assert desk.guard.audit.events[-1].code == "answered_by_person"
+
+
+async def test_the_second_person_is_asked_about_the_other_arguments(agent: Any) -> None:
+    """Of two people the second gets a question of its own; a yes to the first one approves nothing."""
+    desk = Desk(approvals=2)
+
+    async def decide(desk: Desk, handler: Any, event: ApprovalRequested) -> None:
+        first = desk.asked[0]
+        if event is first:
+            changed = await desk.approver.answer(handler, event, by="kim", approve=True, arguments={"amount": 3})
+            assert await desk.approver.answer(handler, first, by="lee", approve=True) == changed
+            with pytest.raises(InvalidApproval, match="edited already"):
+                desk.guard.approvals.decide(first.request_id, by="lee", approve=True)
+            assert changed.approvers == ("kim",)
+            return
+        with pytest.raises(InvalidApproval, match="decided already"):
+            await desk.approver.answer(handler, event, by="kim", approve=True)
+        assert desk.did == []
+        await desk.approver.answer(handler, event, by="lee", approve=True)
+
+    with desk.session():
+        assert await desk.follow(agent(desk.tools, 5).run("pay"), decide) == "done"
+    assert [event.arguments for event in desk.asked] == [{"amount": 5}, {"amount": 3}]
+    assert len({event.request_id for event in desk.asked}) == 2
+    assert (desk.did, [result for _, result in desk.results]) == ([3], [told(3)])
+    assert desk.guard.audit.events[-1].approved_by == ("kim", "lee")
+
+
+async def test_other_arguments_that_are_not_allowed(agent: Any) -> None:
+    """A person's arguments are judged as a model's are: what does not fit the schema does not run."""
+    desk = Desk()
+
+    async def decide(desk: Desk, handler: Any, event: ApprovalRequested) -> None:
+        await desk.approver.answer(handler, event, by="kim", approve=True, arguments={"amount": "much"})
+
+    with desk.session():
+        await desk.follow(agent(desk.tools, 5).run("pay"), decide)
+    assert (desk.did, desk.errors) == ([], [True])
+    assert desk.guard.audit.events[-1].code == "edit_refused"
+
+
 async def test_a_second_answer_while_the_tool_runs() -> None:
     """An answer that comes while the approved call is running gives no second result, and the run ends."""
     desk = Desk()
@@ -346,6 +428,41 @@ async def test_a_crash_while_the_tool_runs() -> None:
         await run.go_on(answering(True))
     assert desk.did == [1]
     assert desk.results[-1][1].startswith("This call was started before")
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    """A store of each kind."""
+    if request.param == "memory":
+        yield MemoryStore()
+        return
+    sql = pytest.importorskip("guarded_core.store.sql")
+    with sql.SqlStore.open(f"sqlite:///{tmp_path}/guard.db") as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("when", ["while it is saved", "when it is asked again"])
+async def test_a_saved_run_goes_on_with_other_arguments(agent: Any, store: Any, when: str) -> None:
+    """Another process with the same store finds what a person changed, before or after; it runs once, and is told."""
+    run = Restart(Desk(store=store), agent, 5)
+    with run.desk.session():
+        await run.save()
+    (request,) = run.desk.guard.approvals.pending()
+    if when == "while it is saved":
+        run.desk.guard.approvals.decide(request.id, by="kim", approve=True, arguments={"amount": 3})
+
+    async def decide(desk: Desk, handler: Any, event: ApprovalRequested) -> None:
+        assert event.request_id == request.id
+        await desk.approver.answer(handler, event, by="kim", approve=True, arguments={"amount": 3})
+
+    for did in ([3], []):
+        run.desk = Desk(store=store)
+        with run.desk.session():
+            assert await run.go_on(decide) == "done"
+        assert (run.desk.did, [result for _, result in run.desk.results]) == (did, [told(3)])
+    assert run.desk.outcomes() == []
+    if when == "while it is saved":
+        assert run.desk.asked == []
 
 
 class TestNowhereToWait:

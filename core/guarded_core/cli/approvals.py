@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -13,8 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from guarded_core.approval import ApprovalRequest, Approvals
-from guarded_core.display import request_text, time_text, visible
+from guarded_core.display import payload_text, request_text, time_text, visible
 from guarded_core.errors import GuardConfigurationError, InvalidApproval
+from guarded_core.payload import PayloadRefused, PayloadTooLarge, freeze, parse
 
 if TYPE_CHECKING:
     from guarded_core.store.sql import SqlStore
@@ -69,17 +70,24 @@ def approve(
     store: Url,
     by: By,
     reason: Annotated[str, typer.Option(help="Why; it is recorded.")] = "",
+    arguments: Annotated[
+        str | None,
+        typer.Option(help="Approve other arguments in the place of the call's: a JSON object, whole.", metavar="JSON"),
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not show the request and ask again.")] = False,
 ) -> None:
     """Approve one call, once, exactly as it is shown."""
     with _open(store) as opened:
-        found = _found(opened, request)
+        found, changed = _found(opened, request), _parsed(arguments)
         if not yes:
             typer.echo(request_text(found))
+            if changed is not None:
+                typer.echo(f"with these arguments instead:\n{payload_text(changed, found.arguments)}")
             typer.confirm(f"{by}, approve this call?", abort=True)
-        decided = Approvals(opened).decide(found.id, by=by, approve=True, reason=reason)
+        decided = Approvals(opened).decide(found.id, by=by, approve=True, reason=reason, arguments=changed)
+    others = "" if decided.id == found.id else " with other arguments"
     missing = decided.required - len(decided.approvers)
-    typer.echo(f"approved by {by}" + (f"; {missing} more to approve it" if missing > 0 else ""))
+    typer.echo(f"approved by {by}{others}" + (f"; {missing} more to approve it" if missing > 0 else ""))
 
 
 @app.command()
@@ -105,6 +113,19 @@ def _found(store: SqlStore, request_id: str) -> ApprovalRequest:
     if len(matching) != 1:
         raise InvalidApproval("more than one request begins so" if matching else "no such request waits")
     return matching[0]
+
+
+def _parsed(arguments: str | None) -> dict[str, Any] | None:
+    """The arguments as typed, which are not to be shown before they are known to be an object."""
+    if arguments is None:
+        return None
+    try:
+        value = freeze(parse(arguments)).value
+    except (PayloadRefused, PayloadTooLarge) as error:
+        raise InvalidApproval(f"--arguments cannot be used: {error}") from None
+    if type(value) is not dict:
+        raise InvalidApproval("--arguments is a JSON object: every name with its value")
+    return value
 
 
 @contextmanager

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from guarded_core.approval import ApprovalRequest, HumanApproval
-from guarded_core.approvers import Answer, Approver
+from guarded_core.approval import Answer, ApprovalRequest, HumanApproval
+from guarded_core.approvers import Approver
 from guarded_core.audit.event import AuditEvent
 from guarded_core.cli.shop import Shop
 from guarded_core.context import ToolExecutionContext

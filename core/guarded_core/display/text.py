@@ -76,6 +76,7 @@ def request_text(request: ApprovalRequest, last: Any = None) -> str:
             f"Approval wanted: {request.tool} ({request.risk.value if request.risk else 'no risk declared'})",
             f"  for      {visible(chain)}",
             f"  because  {visible(', '.join(request.reasons))}",
+            *([] if request.replaces is None else ["  changed  by a person: these are not the model's arguments"]),
             f"  people   {len(request.approvers)} of {request.required}",
             f"  until    {time_text(request.expires_ns)}",
             f"  request  {request.id}",

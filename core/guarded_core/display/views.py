@@ -34,6 +34,7 @@ _REQUESTS: dict[str, Tone] = {
     "pending": "wait",
     "approved": "good",
     "rejected": "bad",
+    "edited": "quiet",
     "consumed": "quiet",
     "revoked": "quiet",
 }
@@ -144,6 +145,8 @@ def request(request: ApprovalRequest, last: Any = None) -> Card:
             ("people", f"{len(request.approvers)} of {request.required}"),
             ("until", time_text(request.expires_ns)),
             ("request", request.id),
+            ("changed", "" if request.replaces is None else f"by a person, from request {request.replaces}"),
+            ("now", "" if request.replaced_by is None else f"request {request.replaced_by}"),
             ("compared with", "" if last is None else "the last call of this tool that was approved here"),
         ),
         grids=(Grid(("by", "said", "reason", "time"), votes).compact(),),

@@ -110,6 +110,7 @@ class Settlement:
         event: the terminal event, or Suspended; a store that keeps the trail writes it in the same transaction.
         claimed: whether the call holds a ledger claim, to move to `state`.
         state: what the ledger says from now on.
+        claim: for a call that has none and is paused: what to claim now, in that state.
         output: JSON of the result, kept for replays (DONE only).
         keep_ns: how long `output` is kept.
     """
@@ -117,6 +118,7 @@ class Settlement:
     event: AuditEvent
     claimed: bool
     state: CallState
+    claim: LedgerEntry | None = None
     output: Any = None
     keep_ns: int = 0
 
@@ -191,7 +193,7 @@ class Store(RequestStore, Protocol):
         """
 
     def settle(self, settlement: Settlement) -> None:
-        """Record how a committed call ended."""
+        """Record how a committed call ended. Raises Conflict where another call has the claim; then nothing is kept."""
 
     def deny(self, event: AuditEvent, root_id: str, call_key: str | None = None) -> int:
         """Count a denial for the session tree, and return how many equal ones (`denial_key`) there are now.

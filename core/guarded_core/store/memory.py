@@ -152,10 +152,13 @@ class MemoryStore:
                 self._unclaim(change.claim)
 
     def settle(self, settlement: Settlement) -> None:
-        """Record how a committed call ended."""
-        if not settlement.claimed:
-            return
+        """Record how a committed call ended. Raises Conflict where another call has the claim; then nothing is kept."""
         with self._lock:
+            if settlement.claim is not None:
+                self._check_claim(settlement.claim, None)
+                self._keep_claim(replace(settlement.claim, state=settlement.state))
+            if not settlement.claimed:
+                return
             entry = self._ledger.get(settlement.event.call_id)
             if entry is None:
                 return  # released, or never claimed: then there is nothing to move
@@ -203,8 +206,7 @@ class MemoryStore:
                 pending = sum(other.state is RequestState.PENDING and other.is_live(now_ns) for other in others)
                 if pending >= max_pending:
                     raise TooManyRequests
-            self._requests[request.id] = request
-            self._by_session[request.session_id][request.id] = None
+            self._keep(request)
             self._sweep(now_ns)
 
     def request(self, request_id: str) -> ApprovalRequest | None:
@@ -218,13 +220,15 @@ class MemoryStore:
             found = list(self._requests.values()) if session_id is None else self._of_session(session_id)
         return [request for request in found if state is None or request.state is state]
 
-    def replace_request(self, old: ApprovalRequest, new: ApprovalRequest) -> bool:
-        """Put `new` where `old` is, if it still is; compare by id and version."""
+    def replace_request(self, old: ApprovalRequest, new: ApprovalRequest, added: ApprovalRequest | None = None) -> bool:
+        """Put `new` where `old` is, if it still is, and keep `added` too; compare by id and version."""
         with self._lock:
             current = self._requests.get(old.id)
             if current is None or current.version != old.version:
                 return False
             self._requests[old.id] = new
+            if added is not None:
+                self._keep(added)
             return True
 
     # The rest runs under the lock.
@@ -248,9 +252,7 @@ class MemoryStore:
             if current is None or not usable or current.version != request.version:
                 raise Conflict("request", request.id)
         if change.claim is not None:
-            for key in (change.claim.key, change.claim.twin_key):
-                if key in self._claims and not self._gives_way(self._claims[key], change.supersedes):
-                    raise Conflict("claim", key)
+            self._check_claim(change.claim, change.supersedes)
 
     def _take(self, change: Change, now_ns: int) -> None:
         call_id = change.event.call_id
@@ -266,8 +268,16 @@ class MemoryStore:
         for request in change.requests:
             self._requests[request.id] = request.moved(RequestState.CONSUMED)
         if change.claim is not None:
-            self._ledger[call_id] = change.claim
-            self._claims[change.claim.key] = self._claims[change.claim.twin_key] = call_id
+            self._keep_claim(change.claim)
+
+    def _check_claim(self, claim: LedgerEntry, supersedes: str | None) -> None:
+        for key in (claim.key, claim.twin_key):
+            if key in self._claims and not self._gives_way(self._claims[key], supersedes):
+                raise Conflict("claim", key)
+
+    def _keep_claim(self, claim: LedgerEntry) -> None:
+        self._ledger[claim.call_id] = claim
+        self._claims[claim.key] = self._claims[claim.twin_key] = claim.call_id
 
     def _gives_way(self, call_id: str, supersedes: str | None) -> bool:
         return call_id == supersedes and self._ledger[call_id].state in (CallState.FAILED, CallState.SUSPENDED)
@@ -318,6 +328,10 @@ class MemoryStore:
         for request in [request for request in self._requests.values() if not request.is_live(now_ns)]:
             self._drop(request)
         self._sweep_at = max(_MIN_SWEPT, 2 * (len(self._windows) + len(self._requests)))
+
+    def _keep(self, request: ApprovalRequest) -> None:
+        self._requests[request.id] = request
+        self._by_session[request.session_id][request.id] = None
 
     def _drop(self, request: ApprovalRequest) -> None:
         del self._requests[request.id]

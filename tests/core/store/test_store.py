@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from guarded_core.approval import ApprovalRequest, RequestState, Vote
+from guarded_core.approval import Answer, ApprovalRequest, RequestState, Vote
 from guarded_core.audit.event import Outcome
 from guarded_core.ledger import CallState
 from guarded_core.store.base import Change, Conflict, SessionRecord, Settlement, Store, TooManyRequests
@@ -264,6 +264,55 @@ def test_settling_a_call_without_a_claim(store: Store, sample: Any) -> None:
         store.settle(Settlement(event=sample.end(change), claimed=claimed, state=CallState.DONE, output=1, keep_ns=1))
 
 
+def pause(change: Change) -> Settlement:
+    """How a call that ran without a claim is paused."""
+    event = replace(change.event, outcome=Outcome.SUSPENDED)
+    return Settlement(event=event, claimed=False, state=CallState.SUSPENDED, claim=change.claim)
+
+
+@pytest.mark.parametrize("keys", [("key", "x"), ("x", "twin")], ids=["by its key", "by its twin key"])
+def test_a_call_that_is_paused_is_claimed_then(store: Store, sample: Any, keys: tuple[str, str]) -> None:
+    """A call that ran without a claim is found by either key once it is paused, and goes on once."""
+    change = sample.claiming("key", "twin", digest="whole")
+    store.commit(replace(change, claim=None))
+    assert store.load(sample.query(call_keys=keys)).entry is None
+    store.settle(pause(change))
+    assert store.load(sample.query(call_keys=keys)).entry == replace(change.claim, state=CallState.SUSPENDED)
+    event = replace(change.event, outcome=Outcome.RESUMED)
+    resumed = replace(change, event=event, supersedes=change.event.call_id)
+    assert refusal(store, resumed) is None
+    assert refusal(store, resumed) == ("claim", "key")
+    settle(store, change, CallState.DONE, output="found", keep_ns=DAY)
+    entry = store.load(sample.query(call_keys=keys)).entry
+    assert entry is not None
+    assert (entry.state, entry.output) == (CallState.DONE, "found")
+
+
+@pytest.mark.parametrize("keys", [("key", "twin"), ("key", "t"), ("k", "twin")])
+def test_of_two_paused_calls_with_one_key_the_first_is_claimed(
+    store: Store, sample: Any, keys: tuple[str, str]
+) -> None:
+    """Where another call holds one of the keys, a pause is a conflict, and nothing of it is kept or recorded."""
+    first, second = sample.claiming("key", "twin"), sample.claiming(*keys)
+    for change in (first, second):
+        store.commit(replace(change, claim=None))
+    store.settle(pause(first))
+    with pytest.raises(Conflict) as conflict:
+        store.settle(pause(second))
+    assert conflict.value.what == "claim"
+    assert store.entry(second.event.call_id) is None
+    assert store.load(sample.query(call_keys=keys)).entry == replace(first.claim, state=CallState.SUSPENDED)
+    assert refusal(store, sample.claiming("key", "free")) == ("claim", "key")
+    for free in {"t", "k"} & {*keys}:
+        assert store.load(sample.query(call_keys=(free, free))).entry is None
+    if store.keeps_trail:
+        recorded = [(event.call_id, event.outcome) for event in store.trail()]  # type: ignore[attr-defined]
+        assert recorded.count((first.event.call_id, Outcome.SUSPENDED)) == 1
+        assert recorded.count((second.event.call_id, Outcome.SUSPENDED)) == 0
+        assert store.trail().verify().records == 3  # type: ignore[attr-defined]
+    store.settle(replace(pause(second), claim=None, event=sample.end(second, Outcome.UNKNOWN)))
+
+
 def test_equal_denials_are_counted(store: Store, sample: Any) -> None:
     """Denials count by tool and code in their session tree; all names that are no tool's count as one."""
     denied = {"outcome": Outcome.DENIED, "code": "policy_denied", "fingerprint": "f"}
@@ -346,12 +395,29 @@ def test_requests_are_replaced_by_version(store: Store, sample: Any) -> None:
     """A decision is kept where the request is still the one that was read; a stale one changes nothing."""
     request: ApprovalRequest = sample.request(store)
     store.add_request(request, max_pending=1)
-    voted = request.voted(by="lee", approve=True, reason="fine", now_ns=store.now_ns())
+    voted = request.voted(Answer(by="lee", approve=True, reason="fine"), now_ns=store.now_ns())
     assert store.replace_request(request, voted) is True
     assert store.replace_request(request, request.moved(RequestState.REVOKED)) is False
     assert store.replace_request(sample.request(store), voted) is False
     assert store.request(request.id) == voted
     assert store.load(sample.query()).requests == (voted,)
+
+
+def test_a_request_that_replaces_another(store: Store, sample: Any) -> None:
+    """A request ends and the one in its place is kept with it; where the first has changed, neither is."""
+    request: ApprovalRequest = sample.request(store, arguments={"amount": 9})
+    store.add_request(request, max_pending=1)
+    answer = Answer(by="lee", approve=True, arguments={"amount": 5})
+    first, second = (request.edited(answer, now_ns=store.now_ns()) for _ in range(2))
+    assert first is not None
+    assert second is not None
+    assert store.replace_request(request, *first) is True
+    assert store.replace_request(request, *second) is False
+    ended, added = first
+    assert [store.request(known.id) for known in (ended, added, second[1])] == [ended, added, None]
+    assert store.requests() == [ended, added]
+    assert store.load(sample.query()).requests == (added,)
+    assert (ended.replaced_by, added.replaces) == (added.id, ended.id)
 
 
 def test_session_is_opened_once(store: Store) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import fields
+from dataclasses import astuple, fields
 from typing import Any
 
 from sqlalchemy import Row
@@ -17,7 +17,7 @@ from guarded_core.tool import ToolRisk
 _log = logging.getLogger("guarded_core")
 
 _REQUEST_BODY = tuple(f.name for f in fields(ApprovalRequest) if f.name not in ("state", "version"))
-_ENTRY_BODY = ("call_id", "key", "twin_key", "tool", "principal", "session_id", "digest", "arguments")
+_ENTRY_BODY = ("call_id", "key", "twin_key", "tool", "principal", "session_id", "digest", "arguments", "is_edited")
 _TUPLES = ("on_behalf_of", "reasons")
 
 
@@ -29,7 +29,7 @@ def _dump(value: Any) -> str:
 def request_row(request: ApprovalRequest) -> dict[str, Any]:
     """The columns of a request."""
     body = {name: getattr(request, name) for name in _REQUEST_BODY}
-    body["votes"] = [[vote.by, vote.approve, vote.reason, vote.at_ns] for vote in request.votes]
+    body["votes"] = [astuple(vote) for vote in request.votes]
     return {
         "id": request.id,
         "session_id": request.session_id,

@@ -33,7 +33,7 @@ from guarded_core.store.sql.database import Database
 from guarded_core.store.sql.lanes import GroupedLane, Lanes, PooledLanes
 from guarded_core.store.sql.records import entry_of, output_text, request_of, request_row, session_of, session_row
 from guarded_core.store.sql.tables import ledger, prepare, requests, slots, windows
-from guarded_core.store.sql.taking import give_back, take, total_less
+from guarded_core.store.sql.taking import claim, give_back, take, total_less
 from guarded_core.store.sql.trail import SqlTrail
 from guarded_core.store.sql.writer import Writer
 
@@ -186,6 +186,7 @@ class SqlStore:
         """Record how a committed call ended.
 
         Raises:
+            Conflict: another call has the claim; nothing is recorded then.
             ToolAuditTrailError: "already_ended": the trail says that it succeeded or failed already.
         """
         event, output = settlement.event, None
@@ -200,7 +201,11 @@ class SqlStore:
         }
 
         def work(connection: Connection, writer: Writer) -> None:
-            if writer.append(connection, event) and settlement.claimed:
+            if not writer.append(connection, event):
+                return
+            if settlement.claim is not None:
+                claim(self._database, connection, replace(settlement.claim, state=settlement.state), None)
+            if settlement.claimed:
                 connection.execute(sql.settle_entry, values)
 
         self._lanes.run(work)
@@ -263,10 +268,17 @@ class SqlStore:
             query = query.where(requests.c.state == state.value)
         return [_request(row) for row in self._database.read(query)]
 
-    def replace_request(self, old: ApprovalRequest, new: ApprovalRequest) -> bool:
-        """Put `new` where `old` is, if it still is; compare by id and version."""
+    def replace_request(self, old: ApprovalRequest, new: ApprovalRequest, added: ApprovalRequest | None = None) -> bool:
+        """Put `new` where `old` is, if it still is, and keep `added` too; compare by id and version."""
         values = {"of": old.id, "was": old.version, **request_row(new)}
-        return self._database.transact(lambda connection: connection.execute(sql.replace_request, values).rowcount) > 0
+
+        def work(connection: Connection) -> bool:
+            replaced = connection.execute(sql.replace_request, values).rowcount > 0
+            if replaced and added is not None:
+                connection.execute(sql.add_request, request_row(added))
+            return replaced
+
+        return self._database.transact(work)
 
     def prune(self, now_ns: int | None = None) -> None:
         """Delete what has expired and nothing reads any more: requests, windows, and results kept for replays.

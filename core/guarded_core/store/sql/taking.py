@@ -11,6 +11,7 @@ from decimal import Decimal
 
 from sqlalchemy import Connection
 
+from guarded_core.ledger import LedgerEntry
 from guarded_core.rules.case import Slot, Window
 from guarded_core.store.base import Change, Conflict, exact_sum
 from guarded_core.store.sql import statements as sql
@@ -27,7 +28,8 @@ def take(database: Database, connection: Connection, change: Change) -> None:
         values = {"of": request.id, "was": request.version}
         if connection.execute(sql.consume_request, values).rowcount == 0:
             raise Conflict("request", request.id)
-    _claim(database, connection, change)
+    if change.claim is not None:
+        claim(database, connection, change.claim, change.supersedes)
 
 
 def _spend(database: Database, connection: Connection, change: Change) -> None:
@@ -81,19 +83,17 @@ def _raise_flags(database: Database, connection: Connection, change: Change) -> 
         connection.execute(database.statements.raise_flag, rows)
 
 
-def _claim(database: Database, connection: Connection, change: Change) -> None:
-    claim = change.claim
-    if claim is None:
+def claim(database: Database, connection: Connection, entry: LedgerEntry, supersedes: str | None) -> None:
+    """Keep `entry` under its keys. Raises Conflict where a call other than `supersedes` has one of them."""
+    if supersedes == entry.call_id:
+        if connection.execute(sql.resume_entry, {"of": entry.call_id}).first() is None:
+            raise Conflict("claim", entry.key)
         return
-    if change.supersedes == claim.call_id:
-        if connection.execute(sql.resume_entry, {"of": claim.call_id}).first() is None:
-            raise Conflict("claim", claim.key)
-        return
-    for key in sorted({claim.key, claim.twin_key}):
-        values = {"key": key, "call_id": claim.call_id, "supersedes": change.supersedes}
+    for key in sorted({entry.key, entry.twin_key}):
+        values = {"key": key, "call_id": entry.call_id, "supersedes": supersedes}
         if connection.execute(database.statements.claim, values).first() is None:
             raise Conflict("claim", key)
-    connection.execute(sql.keep_entry, entry_row(claim))
+    connection.execute(sql.keep_entry, entry_row(entry))
 
 
 def give_back(database: Database, connection: Connection, change: Change) -> None:
