@@ -6,12 +6,14 @@ tests/langchain/test_compat.py checks each of them against the installed version
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import inspect
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
+from uuid import UUID
 
 from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import var_child_runnable_config
@@ -26,12 +28,17 @@ from langchain_core.tools.base import (
 if TYPE_CHECKING:
     from langgraph.runtime import Runtime
 
+# Before 1.2.13, LangGraph counted the interrupts of tasks that had ended, and refused a bare value with more than one.
+TAKES_BARE_VALUES = importlib.util.find_spec("langgraph") is not None and (
+    importlib.util.find_spec("langgraph.pregel._task_status") is not None
+)
+
 try:
     from langgraph.config import get_config
     from langgraph.errors import GraphBubbleUp, GraphInterrupt
     from langgraph.prebuilt import InjectedState, InjectedStore, ToolNode, ToolRuntime
     from langgraph.runtime import get_runtime
-    from langgraph.types import Interrupt
+    from langgraph.types import Command, Interrupt
 except ImportError:  # LangGraph is optional: without it there is no graph to pause, and nothing that injects
     HAS_LANGGRAPH = False
     SIGNALS: tuple[type[BaseException], ...] = ()
@@ -153,32 +160,68 @@ def current_runtime() -> Runtime[Any] | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """An interrupt that a graph shows, and that nobody has answered.
+
+    Attributes:
+        id, value: the interrupt's.
+        task: id of the outermost graph's task that it is of.
+    """
+
+    id: str
+    value: Any
+    task: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
     """Where a graph runs.
 
     Attributes:
         checkpoint: thread and checkpoint of the outermost graph.
         namespace: of the task, from the outermost graph's down.
+        saver: keeps the checkpoints.
+        outermost: the outermost graph's checkpoint, for the saver.
     """
 
     checkpoint: tuple[str, str]
     namespace: str
+    saver: Any = field(repr=False, compare=False)
+    outermost: RunnableConfig = field(repr=False, compare=False)
 
     @property
     def path(self) -> tuple[str, ...]:
-        """The namespace without the ids of inner tasks, which change where a graph keeps no checkpoints."""
-        outer, *inner = self.namespace.split("|")
-        return (outer, *(part.partition(":")[0] for part in inner))
+        """See `path_of`."""
+        return path_of(self.namespace)
 
-    def is_apart(self, other: Place) -> bool:
-        """Whether the other task belongs to another task of one graph, which then collects the interrupts of both.
+    @property
+    def task(self) -> str:
+        """Id of the outermost graph's task."""
+        return _task_id(outer_task(self.namespace))
+
+    def shown(self) -> tuple[Shown, ...]:
+        """What the outermost graph shows."""
+        return _open_interrupts(self.saver.get_tuple(self.outermost))
+
+    async def ashown(self) -> tuple[Shown, ...]:
+        """As `shown`, awaiting."""
+        return _open_interrupts(await self.saver.aget_tuple(self.outermost))
+
+    def is_apart(self, namespace: str) -> bool:
+        """Whether that one belongs to another task of one graph, which then collects the interrupts of both.
 
         Otherwise both are in one task, of which only the first interrupt is looked at.
         """
-        for mine, others in zip(self.namespace.split("|"), other.namespace.split("|"), strict=False):
-            if mine != others:
+        for mine, others in zip(self.namespace.split("|"), namespace.split("|"), strict=False):
+            if _task_id(mine) != _task_id(others):
                 return ":" in mine and ":" in others  # a bare number tells apart the graphs that one task runs
         return False
+
+
+def path_of(namespace: str) -> tuple[str, ...]:
+    """A namespace without the ids of inner tasks, which change where a graph keeps no checkpoints."""
+    outer, *inner = namespace.split("|")
+    return (outer, *(part.partition(":")[0] for part in inner))
 
 
 def current_place() -> Place | None:
@@ -189,10 +232,56 @@ def current_place() -> Place | None:
         return None
     namespace, thread = inside.get("checkpoint_ns"), inside.get("thread_id")
     checkpoint = (inside.get("checkpoint_map") or {}).get("")
-    # `__pregel_checkpointer` is a saver where the graph has one, also where it has it from its parent.
-    if not namespace or thread is None or not checkpoint or not inside.get("__pregel_checkpointer"):
+    # A saver where the graph has one, also where it has it from its parent.
+    saver = inside.get("__pregel_checkpointer")
+    if not namespace or thread is None or not checkpoint or not saver:
         return None
-    return Place(checkpoint=(str(thread), checkpoint), namespace=namespace)
+    outermost: RunnableConfig = {
+        "configurable": {"thread_id": str(thread), "checkpoint_ns": "", "checkpoint_id": checkpoint}
+    }
+    return Place(checkpoint=(str(thread), checkpoint), namespace=namespace, saver=saver, outermost=outermost)
+
+
+def outer_task(namespace: object) -> str:
+    """The outermost graph's task in a checkpoint namespace; empty where there is none."""
+    return namespace.partition("|")[0] if isinstance(namespace, str) else ""
+
+
+def current_run() -> tuple[UUID, str] | None:
+    """The run that this code is in, for callbacks, and the outermost graph's task; None outside a graph."""
+    if not HAS_LANGGRAPH:
+        return None
+    try:
+        config = get_config()
+    except RuntimeError:
+        return None
+    run_id = getattr(config.get("callbacks"), "parent_run_id", None)
+    task = outer_task(config.get("configurable", {}).get("checkpoint_ns"))
+    return (run_id, task) if run_id is not None and task else None
+
+
+def resume_value(entered: object) -> Any:
+    """What a graph that is entered with this is resumed with; None where it is not."""
+    return entered.resume if HAS_LANGGRAPH and isinstance(entered, Command) else None
+
+
+# What is written of a task that says nothing of what it gave: a task with anything else has ended.
+_CONTROL = ("__interrupt__", "__resume__", "__error__", "__error_source_node__")
+
+
+def _open_interrupts(saved: Any) -> tuple[Shown, ...]:
+    writes = (saved.pending_writes if saved else None) or ()
+    ended = {task for task, channel, _ in writes if channel not in _CONTROL}
+    return tuple(
+        Shown(id=one.id, value=one.value, task=task)
+        for task, channel, value in writes
+        if channel == "__interrupt__" and task not in ended
+        for one in (value if isinstance(value, (list, tuple)) else [value])
+    )
+
+
+def _task_id(segment: str) -> str:
+    return segment.rpartition(":")[2]
 
 
 def graph_interrupt(*shown: tuple[Any, str]) -> BaseException:
@@ -201,21 +290,31 @@ def graph_interrupt(*shown: tuple[Any, str]) -> BaseException:
 
 
 @contextmanager
-def own_subgraphs(config: RunnableConfig, tool_call_id: str | None) -> Iterator[RunnableConfig]:
-    """Run one of several calls of a task in this block, with numbers of its own for the graphs that it runs.
+def own_scratchpad(config: RunnableConfig, tool_call_id: str | None, *, hides_resume: bool) -> Iterator[RunnableConfig]:
+    """Run one call in this block, apart from the other calls of its task.
 
     A task numbers the graphs that run inside it by one counter; a call that is replayed, and runs none, would shift the
-    others onto its checkpoints, and they would return its results.
+    others onto its checkpoints, and they would return its results: each has numbers of its own.
+
+    Args:
+        config: of the call.
+        tool_call_id: of the call.
+        hides_resume: whether a bare value that the graph was resumed with is not for what the call asks inside.
     """
     given: RunnableConfig = config or {}  # `run`, called by itself, hands over none
     scratchpad = given.get("configurable", {}).get("__pregel_scratchpad")
+    changes: dict[str, Any] = {}
     path = given.get("metadata", {}).get("langgraph_path") or ("",)
-    if scratchpad is None or tool_call_id is None or path[0] != "__pregel_pull":  # sent to a task of its own
+    if tool_call_id is not None and path[0] == "__pregel_pull":  # otherwise it was sent to a task of its own
+        first = int.from_bytes(hashlib.sha256(tool_call_id.encode("utf-8", "surrogatepass")).digest()[:5])
+        numbers = itertools.count(first + 1)
+        changes["subgraph_counter"] = lambda: next(numbers)
+    if hides_resume:
+        changes["get_null_resume"] = lambda consume=False: None
+    if scratchpad is None or not changes:
         yield config
         return
-    first = int.from_bytes(hashlib.sha256(tool_call_id.encode("utf-8", "surrogatepass")).digest()[:5])
-    numbers = itertools.count(first + 1)
-    own = replace(scratchpad, subgraph_counter=lambda: next(numbers))
+    own = replace(scratchpad, **changes)
     changed: RunnableConfig = {**config, "configurable": {**config["configurable"], "__pregel_scratchpad": own}}
     token = var_child_runnable_config.set(changed)
     try:

@@ -20,7 +20,7 @@ from guarded_core.ledger import CallKey
 from guarded_core.rules.case import Rule
 from guarded_core.rules.engine import PolicyEngine
 from guarded_core.tool import ToolRisk, ToolSpec
-from guarded_langchain import compat, messages
+from guarded_langchain import compat, messages, resumes
 from guarded_langchain.arguments import CallArguments, Given, ToolArguments
 from guarded_langchain.inner import runner
 from guarded_langchain.siblings import awaiting_siblings, waiting_for_siblings
@@ -78,7 +78,8 @@ class Gate:
         arguments = self.arguments.of_call(proposal.given, proposal.tool_call_id)
 
         def function(effective: dict[str, Any]) -> Any:
-            with compat.own_subgraphs(proposal.config, proposal.tool_call_id) as config:
+            own = compat.own_scratchpad(proposal.config, proposal.tool_call_id, hides_resume=resumes.is_spent())
+            with own as config:
                 return self._runner.run(effective, arguments, replace(proposal, config=config))
 
         try:
@@ -95,7 +96,8 @@ class Gate:
         arguments = self.arguments.of_call(proposal.given, proposal.tool_call_id)
 
         async def function(effective: dict[str, Any]) -> Any:
-            with compat.own_subgraphs(proposal.config, proposal.tool_call_id) as config:
+            spent = await resumes.ais_spent()
+            with compat.own_scratchpad(proposal.config, proposal.tool_call_id, hides_resume=spent) as config:
                 return await self._runner.arun(effective, arguments, replace(proposal, config=config))
 
         try:

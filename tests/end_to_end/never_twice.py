@@ -12,15 +12,15 @@ import random
 import threading
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, TypeAlias
 
 from guarded_core import Guard, InvalidApproval, MemoryStore, ToolExecutionPolicy, ToolSettings
-from guarded_core.approval import RequestState
+from guarded_core.approval import ApprovalRequest, RequestState
 from guarded_core.store.base import Query
 
 POINTS = (
-    *("add_request", "commit", "settle", "deny"),
-    *("after add_request", "after commit", "after settle", "after deny"),
+    *("add_request", "replace_request", "commit", "settle", "deny"),
+    *("after add_request", "after replace_request", "after commit", "after settle", "after deny"),
     *("tool", "after tool"),
 )
 """Where the power can be cut: before and after what the store keeps, and before and after what the tool does."""
@@ -83,7 +83,7 @@ def _fragile(name: str) -> Any:
     return method
 
 
-for _name in ("add_request", "commit", "settle", "deny"):
+for _name in ("add_request", "replace_request", "commit", "settle", "deny"):
     setattr(FragileStore, _name, _fragile(_name))
 
 
@@ -116,6 +116,9 @@ class Book:
         return twice + [f"{call} ran unapproved" for call in self.paid if call not in self.approved]
 
 
+Said: TypeAlias = Literal["approve", "edit", "reject", "respond"]
+
+
 class World(Protocol):
     """An agent of one framework."""
 
@@ -123,6 +126,9 @@ class World(Protocol):
     guard: Guard
     store: FragileStore
     power: Power
+
+    def answer(self, request: ApprovalRequest, said: Said) -> None:
+        """A person's answer to a question, at once or with the next time that the agent is entered."""
 
     def start(self, calls: list[tuple[int, int, str]]) -> None:
         """A user's message, on which the model makes these calls at once: number, amount, id."""
@@ -145,25 +151,47 @@ class World(Protocol):
 
 def make_guard(store: FragileStore, approver: Any) -> Guard:
     """A guard over that store; `pay` asks."""
-    policy = ToolExecutionPolicy({"pay": ToolSettings(risk="financial", expires_seconds=60)})
+    policy = ToolExecutionPolicy({"pay": ToolSettings(risk="financial", expires_seconds=60), "assign": "mutating"})
     return Guard(policy, store=store, approver=approver, max_pending=10_000, max_denials=10_000)
 
 
 def session(guard: Guard) -> Any:
     """The session, picked up again by each process."""
-    return guard.session("user-17", tools=["pay"], session_id="s", max_calls=10_000)
+    return guard.session("user-17", tools=["pay", "assign"], session_id="s", max_calls=10_000)
 
 
-def decide(world: World, approve: bool, choose: random.Random | None = None) -> None:
-    """Decide one waiting question, or all of them; an approval is written into the book as it was shown."""
+def decide(world: World, said: Said, choose: random.Random | None = None) -> None:
+    """Answer one waiting question, or all of them."""
     waiting = world.guard.approvals.pending()
     for request in [choose.choice(waiting)] if choose and waiting else waiting:
+        world.answer(request, said)
+
+
+def edited(arguments: dict[str, Any]) -> dict[str, Any]:
+    """What a person makes of a call: another amount, so that each call is told from what it was."""
+    return {**arguments, "amount": arguments["amount"] + 1000}
+
+
+class DecidesInStore:
+    """Answers are decisions, made outside of the framework."""
+
+    book: Book
+    guard: Guard
+
+    def answer(self, request: ApprovalRequest, said: Said) -> None:
+        """Decide; an approval is written into the book as it was shown, or changed."""
+        answer: dict[str, Any] = {
+            "approve": {"approve": True},
+            "edit": {"approve": True, "arguments": edited(request.arguments)},
+            "reject": {"approve": False, "reason": "as you say"},
+            "respond": {"approve": False, "response": "it was paid by hand"},
+        }[said]
         try:
-            decided = world.guard.approvals.decide(request.id, by="kim", approve=approve, reason="as you say")
+            decided = self.guard.approvals.decide(request.id, by="kim", **answer)
         except InvalidApproval:
-            continue
+            return
         if decided.state is RequestState.APPROVED:
-            world.book.approved.add((request.arguments["number"], request.arguments["amount"]))
+            self.book.approved.add((decided.arguments["number"], decided.arguments["amount"]))
 
 
 def play(world: World, seed: int) -> str:
@@ -187,10 +215,11 @@ def play(world: World, seed: int) -> str:
     message()
     for _ in range(rnd.randrange(4, 14)):
         step = rnd.choices(
-            ["approve", "reject", "wake", "cut", "late", "message", "restart"], [30, 8, 35, 20, 5, 6, 6]
+            ["approve", "edit", "reject", "respond", "wake", "cut", "late", "message", "restart"],
+            [22, 10, 5, 4, 35, 20, 5, 6, 6],
         )[0]
-        if step in ("approve", "reject"):
-            decide(world, step == "approve", rnd)
+        if step in ("approve", "edit", "reject", "respond"):
+            decide(world, step, rnd)  # type: ignore[arg-type]
         elif step == "wake":
             world.wake(rnd)
         elif step == "cut":
@@ -209,26 +238,38 @@ def play(world: World, seed: int) -> str:
     for _ in range(60):
         if world.is_finished():
             break
-        decide(world, True)
+        decide(world, "approve")
         world.wake(random.Random(rnd.random()))
     faults = world.book.faults() + ([] if world.is_finished() else ["it never ends"])
     return f"seed {seed}: {faults}" if faults else ""
 
 
-class LangGraphWorld:
-    """An agent of LangGraph, paused by interrupts."""
+class LangGraphWorld(DecidesInStore):
+    """An agent of LangGraph, paused by interrupts, and woken when somebody has decided."""
 
-    def __init__(self, kind: str, *, is_async: bool, serial: bool = True, path: Any = None) -> None:
-        from langchain_core.tools import tool
-
-        from guarded_langchain import InterruptApprover, guard_tools
+    def __init__(self, kind: str, *, is_async: bool, serial: bool = True) -> None:
         from tests.langchain.graphs import Runs
 
         self.power = Power()
         self.store, self.book = FragileStore(self.power), Book(power=self.power)
-        self._serial = serial
-        self._approver = InterruptApprover
-        self.guard = make_guard(self.store, InterruptApprover(serial=serial))
+        self.kind = kind
+        self._is_async, self._serial = is_async, serial
+        self._runs = Runs(kind.removeprefix("subagents_"), (), is_async=is_async)
+        self.restart()
+
+    def restart(self) -> None:
+        """A new process: another approver, another guard, the same store and checkpoints."""
+        from guarded_langchain import InterruptApprover
+
+        self.guard = make_guard(self.store, InterruptApprover(serial=self._serial, **self._replies()))
+        self._runs.tools = self._tools()
+
+    def _tools(self) -> list[Any]:
+        """`pay`; or `assign`, which has an agent of its own pay."""
+        from langchain_core.tools import tool
+
+        from guarded_langchain import guard_tools
+        from tests.langchain.graphs import graph, plan
 
         @tool
         def pay(number: int, amount: int) -> str:
@@ -241,19 +282,31 @@ class LangGraphWorld:
             await asyncio.sleep(0)
             return self.book.pay(number, amount)
 
-        self._tool = apay if is_async else pay
-        self._guard_tools = guard_tools
-        self._runs = Runs(kind, guard_tools([self._tool], self.guard), is_async=is_async, path=path)
+        tools = guard_tools([apay if self._is_async else pay], self.guard)
+        if not self.kind.startswith("subagents_"):
+            return tools
+        inner = graph("agent", tools, None)
 
-    def restart(self) -> None:
-        """A new process: another approver, another guard, the same store and checkpoints."""
-        self.guard = make_guard(self.store, self._approver(serial=self._serial))
-        self._runs.tools = self._guard_tools([self._tool], self.guard)
+        def task(number: int, amount: int) -> Any:
+            return plan([("pay", {"number": number, "amount": amount}, f"pay-{number}")])
+
+        @tool
+        def assign(number: int, amount: int) -> str:
+            """Have an agent pay."""
+            return str(inner.invoke(task(number, amount))["messages"][-2].content)
+
+        @tool("assign")
+        async def aassign(number: int, amount: int) -> str:
+            """Have an agent pay."""
+            return str((await inner.ainvoke(task(number, amount)))["messages"][-2].content)
+
+        return guard_tools([aassign if self._is_async else assign], self.guard)
 
     def start(self, calls: list[tuple[int, int, str]]) -> None:
         from tests.langchain.graphs import plan
 
-        self._enter(plan([("pay", {"number": number, "amount": amount}, id) for number, amount, id in calls]))
+        (tool,) = self._runs.tools
+        self._enter(plan([(tool.name, {"number": number, "amount": amount}, id) for number, amount, id in calls]))
 
     def start_again(self, calls: list[tuple[int, int, str]]) -> None:
         self._enter(None)  # the graph's checkpoints have it
@@ -261,7 +314,7 @@ class LangGraphWorld:
     def wake(self, how: random.Random) -> None:
         from langgraph.types import Command
 
-        shown = [interrupt.id for task in self._runs.state().tasks for interrupt in task.interrupts]
+        shown = self._shown()
         yes = {"decisions": [{"type": "approve"}]}
         way = how.choice(["none", "none", "bare", "map", "wrong", "fork", "superseded", "twice"])
         if way in ("fork", "superseded"):
@@ -276,13 +329,22 @@ class LangGraphWorld:
         elif way == "wrong":
             self._enter(Command(resume={f"{how.getrandbits(128):032x}": yes}))
         elif way == "twice":
-            threads = [threading.Thread(target=self._enter, args=(None,)) for _ in range(2)]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
+            self._twice(None)
         else:
             self._enter(None)
+
+    def _replies(self) -> dict[str, Any]:
+        return {}
+
+    def _shown(self) -> list[str]:
+        return [interrupt.id for task in self._runs.state().tasks for interrupt in task.interrupts]
+
+    def _twice(self, entered: Any) -> None:
+        threads = [threading.Thread(target=self._enter, args=(entered,)) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
 
     def is_finished(self) -> bool:
         return not self._runs.state().next
@@ -302,7 +364,61 @@ class LangGraphWorld:
             return
 
 
-class LlamaIndexWorld:
+class ReplyingWorld(LangGraphWorld):
+    """An agent of LangGraph whose answers come only with what it is resumed with, as stock interfaces send them."""
+
+    def __init__(self, kind: str, *, is_async: bool, serial: bool = True) -> None:
+        super().__init__(kind, is_async=is_async, serial=serial)
+        self._said: dict[str, Any] = {}
+
+    def answer(self, request: ApprovalRequest, said: Said) -> None:
+        """Have the reply sent with the next resumes, again and again; what it approves is written into the book."""
+        arguments = edited(request.arguments) if said == "edit" else request.arguments
+        self._said[request.id] = {
+            "approve": [{"type": "accept", "args": {"action": "pay", "args": arguments}}],
+            "edit": {"decisions": [{"type": "edit", "edited_action": {"name": "pay", "args": arguments}}]},
+            "reject": {"decisions": [{"type": "reject", "message": "as you say", "request_id": request.id}]},
+            "respond": [{"type": "response", "args": "it was paid by hand"}],
+        }[said]
+        if said in ("approve", "edit"):
+            self.book.approved.add((arguments["number"], arguments["amount"]))
+
+    def wake(self, how: random.Random) -> None:
+        """Enter the agent again, mostly with replies: bare, by id, to the wrong question, to old checkpoints, twice."""
+        from langgraph.types import Command
+
+        shown = [id for id in self._shown() if id in self._said]
+        by_id = {id: reply for id, reply in self._said.items() if how.random() < 0.9} or dict(self._said)
+        ways = ["by id"] * 4 + ["bare"] * 6 + ["none", "wrong", "swapped", "garbage", "fork", "superseded", "twice"]
+        way = how.choice(ways)
+        if way == "bare" and len(shown) == len(self._shown()) == 1:
+            self._enter(Command(resume=self._said[shown[0]]))
+        elif way in ("fork", "superseded") and (history := self._runs.history()):
+            state = how.choice(history)
+            asked = [interrupt.id for task in state.tasks for interrupt in task.interrupts]
+            bare = way == "superseded" and len(asked) == 1 and asked[0] in self._said
+            self._enter(Command(resume=self._said[asked[0]] if bare else by_id) if by_id else None, state.config)
+        elif way == "wrong":
+            self._enter(Command(resume={f"{how.getrandbits(128):032x}": APPROVE}))
+        elif way == "swapped" and self._shown():  # an approval of another question, under this one's id
+            other = {"type": "approve", "request_id": f"{how.getrandbits(128):032x}"}
+            self._enter(Command(resume={id: {"decisions": [other]} for id in self._shown()}))
+        elif way == "garbage" and self._shown():
+            garbage = how.choice([True, "yes", {"decisions": [{"type": "approve"}] * 2}, [{"type": "APPROVE"}]])
+            self._enter(Command(resume=dict.fromkeys(self._shown(), garbage)))
+        elif way == "twice" and by_id:
+            self._twice(Command(resume=by_id))
+        else:
+            self._enter(Command(resume=by_id) if by_id and way != "none" else None)
+
+    def _replies(self) -> dict[str, Any]:
+        return {"identify": lambda runtime: "kim"}
+
+
+APPROVE = {"decisions": [{"type": "approve"}]}
+
+
+class LlamaIndexWorld(DecidesInStore):
     """An agent of LlamaIndex, whose context is saved after each time it was entered, and restored before the next."""
 
     def __init__(self, kind: str) -> None:

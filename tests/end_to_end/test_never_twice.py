@@ -13,7 +13,16 @@ from typing import Any
 
 import pytest
 
-from tests.end_to_end.never_twice import POINTS, LangGraphWorld, LlamaIndexWorld, World, decide, play
+from tests.end_to_end.never_twice import (
+    POINTS,
+    LangGraphWorld,
+    LlamaIndexWorld,
+    ReplyingWorld,
+    Said,
+    World,
+    decide,
+    play,
+)
 
 pytest.importorskip("langgraph.checkpoint.sqlite")
 pytest.importorskip("llama_index.core")
@@ -30,10 +39,13 @@ SCHEDULES = int(os.environ.get("GUARDED_SCHEDULES", "24"))
 
 Make = Callable[[], Any]
 
+LANGGRAPH_KINDS = ("agent", "react_v1", "react_v2", "tool_node", "subgraph", "subagents_agent", "subagents_tool_node")
+
 AGENTS: dict[str, Make] = {
-    f"langgraph-{kind}-{way}": lambda kind=kind, way=way: LangGraphWorld(kind, is_async=way == "async")
-    for kind in ("agent", "react_v1", "react_v2", "tool_node", "subgraph")
+    f"langgraph-{kind}-{way}-{name}": lambda kind=kind, way=way, made=made: made(kind, is_async=way == "async")
+    for kind in LANGGRAPH_KINDS
     for way in ("sync", "async")
+    for name, made in {"wake": LangGraphWorld, "reply": ReplyingWorld}.items()
 } | {f"llamaindex-{kind}": lambda kind=kind: LlamaIndexWorld(kind) for kind in ("function", "react", "handoff")}
 
 
@@ -51,12 +63,12 @@ def world(request: pytest.FixtureRequest) -> Any:
     return AGENTS[request.param]()
 
 
-def go_on(world: World, approve: bool = True) -> None:
+def go_on(world: World, said: Said = "approve") -> None:
     """Decide and wake until the agent has finished."""
     for seed in range(40):
         if world.is_finished():
             return
-        decide(world, approve)
+        decide(world, said)
         world.wake(random.Random(seed))
     raise AssertionError("it never ends")
 
@@ -67,54 +79,65 @@ def calls(world: Any) -> list[tuple[int, int, str]]:
     return [(1, 5, "a")] if getattr(world, "kind", "") == "react" else [(1, 5, "a"), (2, 6, "b"), (3, 7, "c")]
 
 
+@pytest.mark.parametrize("said", ["approve", "edit"])
 @pytest.mark.parametrize("point", ["none", *(point for point in POINTS if "deny" not in point)])
-def test_approved_with_the_power_cut_anywhere(world: Any, calls: list[tuple[int, int, str]], point: str) -> None:
-    """Wherever the process dies, each call ran once and gave its result, or the model is told that this is unknown."""
+def test_approved_with_the_power_cut_anywhere(
+    world: Any, calls: list[tuple[int, int, str]], point: str, said: Said
+) -> None:
+    """Wherever the process dies, each call ran once, as a person saw or changed it, or the model is told: unknown."""
     world.power.cut_at = point if "add_request" in point else None
     world.start(calls)
     if world.power.is_off:
         world.power.back()
         world.restart()
         world.start_again(calls)
-    decide(world, True)
+    decide(world, said)
     world.power.cut_at = point
     world.wake(random.Random(3))
     world.power.back()
     world.restart()
-    go_on(world)
+    go_on(world, said)
     told = list(world.results().values())
-    paid = [f"paid {amount} for {number}" for number, amount, _ in calls]
+    amounts = {number: amount + 1000 * (said == "edit") for number, amount, _ in calls}
+    ran = [number for number, amount in amounts.items() if any(text.endswith(_paid(number, amount)) for text in told)]
     assert len(told) == len(calls)
-    assert [text for text in told if text not in paid and "outcome is unknown" not in text] == []
-    assert all(world.book.paid[number, amount] == 1 for number, amount, _ in calls if paid[number - 1] in told)
+    assert sum("outcome is unknown" in text for text in told) == len(calls) - len(ran)
+    assert all(("do not repeat it. What ran is pay" in text) is (said == "edit") for text in told if "paid" in text)
+    assert all(world.book.paid[number, amounts[number]] == 1 for number in ran)
     assert world.book.faults() == []
-    if point in ("none", "add_request", "after add_request", "commit", "after settle"):
-        assert sum(world.book.paid.values()) >= 1
-    if point in ("none", "add_request", "after add_request"):
-        assert sorted(told) == sorted(paid)
+    if point == "none":
+        assert len(ran) == len(calls)
+    elif point in ("commit", "after settle") or "request" in point:  # subagents may all be cut in the middle
+        assert ran or world.kind.startswith("subagents")
+
+
+def _paid(number: int, amount: int) -> str:
+    return f"paid {amount} for {number}"
 
 
 @pytest.mark.parametrize("point", ["none", "deny", "after deny"])
 def test_rejected_with_the_power_cut_anywhere(world: Any, calls: list[tuple[int, int, str]], point: str) -> None:
     """A rejected call never runs, however often it is entered, and its denial is on record once."""
     world.start(calls)
-    decide(world, False)
+    decide(world, "reject")
     world.power.cut_at = point
     world.wake(random.Random(3))
     world.power.back()
     world.restart()
-    go_on(world, approve=False)
+    go_on(world, "reject")
     assert world.book.paid == {}
     assert len(world.results()) == len(calls)
-    assert all("rejected" in text for text in world.results().values())
-    assert world.store.denials() == len(calls)
+    unknown = [text for text in world.results().values() if "rejected" not in text]
+    assert world.store.denials() == len(calls) - len(unknown)
+    # A subagent that was cut in the middle may have had any effect, as far as anybody can tell.
+    assert not unknown or (world.kind.startswith("subagents") and all("outcome is unknown" in text for text in unknown))
 
 
 def test_expired(world: Any, calls: list[tuple[int, int, str]]) -> None:
     """What was approved too long ago is asked again, and then runs once."""
     world.start(calls)
     first = {request.id for request in world.guard.approvals.pending()}
-    decide(world, True)
+    decide(world, "approve")
     world.store.skipped_ns += 61_000_000_000
     world.wake(random.Random(3))
     assert world.book.paid == {}
@@ -130,7 +153,7 @@ def test_answers_and_resumes_that_come_again(world: Any, calls: list[tuple[int, 
     told = world.results().copy()
     for seed in range(12):
         world.wake(random.Random(seed))
-        decide(world, True)
+        decide(world, "approve")
     go_on(world)
     assert sorted(world.results().values()) == sorted(told.values())
     assert sorted(world.book.paid.values()) == [1] * len(calls)

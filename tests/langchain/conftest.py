@@ -545,3 +545,15 @@ def same() -> Callable[[Callable[[], Any], Callable[[], Any]], None]:
         assert outcome(guarded) == outcome(bare)
 
     return check
+
+
+@pytest.fixture(params=["sync", "async"])
+def is_async(request: pytest.FixtureRequest) -> bool:
+    """Whether a graph is awaited."""
+    return bool(request.param == "async")
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def path(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
+    """Where checkpoints are kept; in memory for None."""
+    return None if request.param == "memory" else tmp_path / "checkpoints.db"

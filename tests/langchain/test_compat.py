@@ -6,6 +6,7 @@ When one of these fails after an upgrade, upstream has moved, and `compat.py` is
 from __future__ import annotations
 
 import inspect
+from dataclasses import fields
 from typing import Annotated, Any
 
 import pytest
@@ -14,11 +15,15 @@ from langchain.agents.middleware import AgentMiddleware
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool, InjectedToolArg, InjectedToolCallId, StructuredTool, Tool, tool
 from langchain_core.tools import base as tools_base
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.config import get_config
+from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import InjectedState, InjectedStore, ToolNode, ToolRuntime
 from langgraph.prebuilt import tool_node as node_module
+from langgraph.types import Command, interrupt
 
 from guarded_core import Guard, ToolExecutionPolicy
-from guarded_langchain import compat, guard_tool
+from guarded_langchain import compat, guard_tool, resumes
 from guarded_langchain.testing import ScriptedChatModel, says, tool_call
 
 HOOKS = {
@@ -165,3 +170,81 @@ def test_runtimes_are_found_in_a_graph_only() -> None:
     assert found[0] is None
     assert found[1].context == "c"
     assert found[1].execution_info.thread_id is None
+
+
+class Entered:
+    """A graph of two tasks, of which one asks by `interrupt`, and what was found inside it each time."""
+
+    def __init__(self) -> None:
+        self.saver = InMemorySaver()
+        self.found: list[dict[str, Any]] = []
+        builder = StateGraph(MessagesState)
+        builder.add_node("asks", self.asks)
+        builder.add_node("ends", lambda state: {"messages": []})
+        builder.add_edge(START, "asks")
+        builder.add_edge(START, "ends")
+        self.graph = builder.compile(checkpointer=self.saver)
+
+    def asks(self, state: MessagesState) -> dict[str, Any]:
+        config, place = get_config(), compat.current_place()
+        assert place is not None
+        scratchpad = config["configurable"]["__pregel_scratchpad"]
+        self.found.append(
+            {
+                "config": config,
+                "place": place,
+                "shown": place.shown(),
+                "resume": scratchpad.get_null_resume(False),
+                "run": compat.current_run(),
+                "carried": resumes.current(),
+            }
+        )
+        interrupt("sure?")
+        return {"messages": []}
+
+    def __call__(self, entered: Any) -> dict[str, Any]:
+        self.graph.invoke(entered, {"configurable": {"thread_id": 7}})
+        return self.found[-1]
+
+
+def test_where_a_graph_could_pause() -> None:
+    """A task knows its saver, its checkpoints and its place, by the names that `current_place` reads."""
+    entered = Entered()
+    inside = entered({"messages": []})
+    configurable, place = inside["config"]["configurable"], inside["place"]
+    root = entered.saver.get_tuple({"configurable": {"thread_id": "7", "checkpoint_ns": ""}})
+    assert root is not None
+    assert configurable["__pregel_checkpointer"] is place.saver is entered.saver
+    assert place.checkpoint == ("7", root.checkpoint["id"])
+    assert configurable["checkpoint_ns"] == place.namespace == f"asks:{place.task}"
+    assert inside["config"]["metadata"]["langgraph_checkpoint_ns"] == place.namespace
+    assert inside["config"]["metadata"]["langgraph_path"][0] == "__pregel_pull"
+    assert {"subgraph_counter", "get_null_resume"} <= {field.name for field in fields(_scratchpad(inside))}
+    assert inside["shown"] == ()
+
+
+def _scratchpad(inside: dict[str, Any]) -> Any:
+    return inside["config"]["configurable"]["__pregel_scratchpad"]
+
+
+def test_what_a_graph_shows_and_was_resumed_with() -> None:
+    """The saver has the interrupts of tasks that have not ended; the run carries the value, and no later one does."""
+    resumes.watch()
+    entered = Entered()
+    entered({"messages": []})
+    inside = entered(Command(resume="yes"))
+    (shown,) = inside["shown"]
+    assert (shown.value, shown.task) == ("sure?", inside["place"].task)
+    assert inside["run"] == (inside["config"]["callbacks"].parent_run_id, f"asks:{shown.task}")
+    assert (inside["resume"], inside["carried"].value, inside["carried"].is_by_id) == ("yes", "yes", False)
+    inside = entered({"messages": []})
+    assert (inside["shown"], inside["resume"], inside["carried"]) == ((), None, None)
+    by_id = entered(Command(resume={"a" * 32: "yes"}))
+    assert (by_id["resume"], by_id["carried"].is_by_id) == (None, True)
+    assert entered(None)["carried"] is None
+
+
+def test_what_is_no_end_of_a_task() -> None:
+    """What LangGraph itself writes of a task that has not ended; older versions have no list of it."""
+    status = pytest.importorskip("langgraph.pregel._task_status")
+    assert set(compat._CONTROL) == status.CONTROL_WRITES

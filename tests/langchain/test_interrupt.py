@@ -13,7 +13,6 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
 from guarded_core import (
-    Guard,
     GuardConfigurationError,
     HumanApprovalRequired,
     InvalidApproval,
@@ -22,57 +21,7 @@ from guarded_core import (
 )
 from guarded_core.testing import ScriptedApprover
 from guarded_langchain import InterruptApprover, guard_tools
-from tests.langchain.graphs import KINDS, Runs, graph, model, plan
-
-PAY = plan([("pay", {"amount": 5}, "call-1")])
-THREE = plan([("pay", {"amount": 1}, "a"), ("look", {"what": "x"}, "b"), ("pay", {"amount": 2}, "c")])
-
-
-class Desk:
-    """A guard with a financial and a mutating tool, and what they did."""
-
-    def __init__(self, approver: Any = None, store: Any = None, **settings: Any) -> None:
-        self.did: list[Any] = []
-        policy = ToolExecutionPolicy(
-            {"pay": ToolSettings(risk="financial", **settings), "look": "mutating", "assign": "mutating"}
-        )
-        self.guard = Guard(policy, approver=approver or InterruptApprover(), store=store)
-
-        @tool
-        def pay(amount: int) -> str:
-            """Pay."""
-            self.did.append(amount)
-            return f"paid {amount}"
-
-        @tool
-        def look(what: str) -> str:
-            """Look."""
-            self.did.append(what)
-            return f"saw {what}"
-
-        self.tools = guard_tools([pay, look], self.guard)
-
-    def session(self) -> Any:
-        return self.guard.session("user-17", tools=["pay", "look", "assign"], session_id="s")
-
-    def decide(self, interrupt: Any, approve: bool = True, reason: str = "") -> None:
-        request_id = interrupt.id
-        self.guard.approvals.decide(request_id, by="kim", approve=approve, reason=reason)
-
-    def outcomes(self) -> list[str]:
-        return [event.outcome.value for event in self.guard.audit.events]
-
-
-@pytest.fixture(params=["sync", "async"])
-def is_async(request: pytest.FixtureRequest) -> bool:
-    """Whether a graph is awaited."""
-    return bool(request.param == "async")
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def path(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
-    """Where checkpoints are kept; in memory for None."""
-    return None if request.param == "memory" else tmp_path / "checkpoints.db"
+from tests.langchain.graphs import KINDS, PAY, THREE, Desk, Runs, graph, model, plan
 
 
 @pytest.mark.parametrize("agent", KINDS)
@@ -126,13 +75,14 @@ def test_the_question_in_the_shape_that_interfaces_know(is_async: bool) -> None:
     (action,) = value["action_requests"]
     assert (action["name"], action["args"]) == ("pay", {"amount": 5})
     assert request.id in action["description"]
-    assert value["review_configs"] == [{"action_name": "pay", "allowed_decisions": ["approve", "reject"]}]
+    decisions = ["approve", "edit", "reject", "respond"]
+    assert value["review_configs"] == [{"action_name": "pay", "allowed_decisions": decisions}]
     assert (value["tool_call_id"], value["digest"]) == ("call-1", request.digest)
 
 
 def test_agent_inbox() -> None:
     """On request the interrupt has Agent Inbox's shape, a list of one."""
-    desk = Desk(InterruptApprover(format="agent_inbox"))
+    desk = Desk(InterruptApprover(format="agent_inbox", decisions=["approve", "reject"]))
     with desk.session():
         (interrupt,) = Runs("agent", desk.tools, is_async=False)(PAY)["__interrupt__"]
     ((shown),) = interrupt.value
@@ -141,10 +91,19 @@ def test_agent_inbox() -> None:
     assert shown["request_id"] == interrupt.id
 
 
-def test_an_unknown_format() -> None:
-    """A format that does not exist is refused by name."""
-    with pytest.raises(GuardConfigurationError, match="hitl, agent_inbox"):
-        InterruptApprover(format="slack")  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("unknown", "known"),
+    [
+        ({"format": "slack"}, "format is one of hitl, agent_inbox"),
+        ({"answers": "bare"}, "answers is one of any, by_id"),
+        ({"decisions": []}, "a decision is one of approve, edit, reject, respond"),
+        ({"decisions": ["approve", "deny"]}, "a decision is one of approve, edit, reject, respond"),
+    ],
+)
+def test_an_unknown_setting(unknown: dict[str, Any], known: str) -> None:
+    """A setting that does not exist is refused, with those that do."""
+    with pytest.raises(GuardConfigurationError, match=known):
+        InterruptApprover(**unknown)
 
 
 RESUMES = [
