@@ -127,10 +127,11 @@ def test_rejected_with_the_power_cut_anywhere(world: Any, calls: list[tuple[int,
     go_on(world, "reject")
     assert world.book.paid == {}
     assert len(world.results()) == len(calls)
-    unknown = [text for text in world.results().values() if "rejected" not in text]
-    assert world.store.denials() == len(calls) - len(unknown)
-    # A subagent that was cut in the middle may have had any effect, as far as anybody can tell.
-    assert not unknown or (world.kind.startswith("subagents") and all("outcome is unknown" in text for text in unknown))
+    # A subagent that was cut in the middle may have had any effect, as far as anybody can tell: that is a denial too.
+    unknown = [text for text in world.results().values() if "outcome is unknown" in text]
+    assert not unknown or world.kind.startswith("subagents")
+    assert sum("rejected" in text for text in world.results().values()) == len(calls) - len(unknown)
+    assert abs(world.store.denials() - len(calls)) <= len(unknown)
 
 
 def test_expired(world: Any, calls: list[tuple[int, int, str]]) -> None:

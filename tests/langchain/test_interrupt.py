@@ -156,13 +156,18 @@ def test_a_late_yes_is_asked_again(is_async: bool) -> None:
     assert desk.did == [5]
 
 
+@pytest.mark.parametrize("restarts", [False, True])
 @pytest.mark.parametrize("serial", [True, False])
-def test_a_policy_that_changes_meanwhile(serial: bool, is_async: bool) -> None:
+def test_a_policy_that_changes_meanwhile(serial: bool, restarts: bool, is_async: bool) -> None:
     """A question under an old policy is replaced by one under the policy in force; only the new one's answer counts."""
     desk = Desk(InterruptApprover(serial=serial))
     runs = Runs("agent", desk.tools, is_async=is_async)
     with desk.session():
         (old,) = runs(PAY)["__interrupt__"]
+    if restarts:
+        desk = Desk(InterruptApprover(serial=serial), store=desk.guard.store)
+        runs.tools = desk.tools
+    with desk.session():
         desk.guard.reload(ToolExecutionPolicy({"pay": ToolSettings(risk="financial", max_calls=1)}))
         (new,) = runs(None)["__interrupt__"]
         assert new.id != old.id
@@ -284,7 +289,9 @@ class TestNowhereToPause:
 
         runs = Runs("agent", [aassign if is_async else assign], is_async=is_async)
         with desk.session():
-            result, questions = runs(plan([("assign", {"task": "x"}, "outer")])), 0
+            (first,) = runs(plan([("assign", {"task": "x"}, "outer")]))["__interrupt__"]
+            result, questions = runs(None), 1
+            assert result["__interrupt__"][0].id != first.id  # the first one's call is gone
             while shown := result.get("__interrupt__"):
                 questions += 1
                 desk.decide(shown[0])

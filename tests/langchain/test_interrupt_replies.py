@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections import OrderedDict
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +14,7 @@ from langgraph.types import Command, interrupt
 
 from guarded_core import GuardConfigurationError
 from guarded_core.approval import RequestState
-from guarded_langchain import InterruptApprover, compat, guard_tools
+from guarded_langchain import InterruptApprover, compat, guard_tools, resumes
 from tests.langchain.graphs import CONFIG, KINDS, PAY, THREE, Desk, Runs, graph, plan
 
 HITL: dict[str, Any] = {
@@ -215,9 +218,10 @@ def test_a_bare_reply_that_is_sent_twice(is_async: bool) -> None:
 
 
 @takes_bare
+@pytest.mark.parametrize("at_once", [1, 8])
 @pytest.mark.parametrize("serial", [True, False])
 @pytest.mark.parametrize("agent", KINDS)
-def test_one_bare_reply_decides_one_question(agent: str, serial: bool, is_async: bool) -> None:
+def test_one_bare_reply_decides_one_question(agent: str, serial: bool, at_once: int, is_async: bool) -> None:
     """Beside calls that ask, an agent that is a tool asks twice in one run: each reply decides what was shown alone."""
     desk = Desk(replier(serial=serial))
     inner = graph("agent", desk.tools, None)
@@ -236,11 +240,12 @@ def test_one_bare_reply_decides_one_question(agent: str, serial: bool, is_async:
     tools = [*desk.tools, *guard_tools([aassign if is_async else assign], desk.guard)]
     runs = Runs(agent, tools, is_async=is_async)
     calls = [("assign", {"task": "t"}, "a"), ("pay", {"amount": 4}, "b"), ("pay", {"amount": 5}, "c")]
+    config = CONFIG | {"max_concurrency": at_once}
     with desk.session():
-        result, decided = runs(plan(calls)), 0
+        result, decided = runs(plan(calls), config), 0
         while shown := result.get("__interrupt__"):
             ids = {one.id for one in shown}
-            result = runs(Command(resume=HITL["approve"] if len(ids) == 1 else {min(ids): HITL["approve"]}))
+            result = runs(Command(resume=HITL["approve"] if len(ids) == 1 else {min(ids): HITL["approve"]}), config)
             decided += 1
             states = [request.state for request in desk.guard.store.requests()]
             assert len(states) - states.count(RequestState.PENDING) == decided
@@ -284,6 +289,19 @@ def test_a_fork_and_a_superseded_checkpoint(is_async: bool) -> None:
     assert desk.did == [4]
 
 
+def test_a_question_of_another_process_that_came_later() -> None:
+    """What another process has asked since a run began is not what was answered with it, by the store's clock."""
+    approver = replier()
+    desk = Desk(approver)
+    with desk.session():
+        Runs("agent", desk.tools, is_async=False)(PAY)
+    (asked,) = desk.guard.approvals.pending()
+    resumes._shown.clear()
+    began = resumes.Resume(HITL["approve"], 0, time.monotonic_ns())
+    assert approver._is_seen(asked, began)
+    assert not approver._is_seen(replace(asked, created_ns=asked.created_ns + 3600 * 10**9), began)
+
+
 def test_a_question_that_expired(is_async: bool) -> None:
     """A reply that comes too late decides nothing; the call is asked anew."""
     desk = Desk(replier(), expires_seconds=1)
@@ -316,12 +334,15 @@ def test_a_reply_while_the_graph_streams(is_async: bool) -> None:
 
 @pytest.mark.parametrize("form", [bare, by_id])
 @pytest.mark.parametrize("agent", KINDS)
-def test_in_another_process(agent: str, form: Any, is_async: bool, tmp_path: Any) -> None:
+def test_in_another_process(
+    agent: str, form: Any, is_async: bool, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Other guards and approvers than those that asked take the replies: what was shown is in checkpoint and store."""
     sql = pytest.importorskip("guarded_core.store.sql")
     did: list[Any] = []
 
     def enter(entered: Any) -> Any:
+        monkeypatch.setattr(resumes, "_shown", OrderedDict())  # what another process has not seen
         with sql.SqlStore.open(f"sqlite:///{tmp_path}/guard.db") as store:
             desk = Desk(replier(), store=store)
             desk.did = did
@@ -334,6 +355,7 @@ def test_in_another_process(agent: str, form: Any, is_async: bool, tmp_path: Any
     amounts = []
     while shown := result.get("__interrupt__"):
         amounts.append(shown[0].value["action_requests"][0]["args"]["amount"])
+        assert enter(None)["__interrupt__"][0].id == shown[0].id  # one that is shown stays, until it is answered
         result = enter(form(shown[0], HITL["approve"]))
     assert sorted(amounts) == [1, 2]
     assert sorted(map(str, did)) == ["1", "2", "x"]
@@ -350,7 +372,12 @@ class TestNativeInterrupts:
             desk.did.append((amount, said))
             return f"paid {amount} from {said}"
 
-        return Runs("agent", guard_tools([pay], desk.guard), is_async=is_async)
+        @tool("pay")
+        async def apay(amount: int) -> str:
+            """Pay."""
+            return str(pay.func(amount))  # type: ignore[attr-defined]
+
+        return Runs("agent", guard_tools([apay if is_async else pay], desk.guard), is_async=is_async)
 
     @pytest.mark.parametrize("agent_answers", [bare, by_id])
     def test_a_guards_answer_is_not_the_tools(self, agent_answers: Any, is_async: bool) -> None:
