@@ -43,8 +43,19 @@ SAID = {
         "denied     read_inbox bob",
         "denied     read_inbox nobody",
     ],
+    "langgraph_replies": [
+        "The last reply was not taken: nobody approves their own call; another person has to decide.",
+        "Note: your call was changed before it ran; do not repeat it. What ran is issue_refund with these arguments: "
+        '{"order":"A-17","amount":20.0}',
+        "refunded 20.0 for A-17",
+        "approved by: lee",
+    ],
 }
-NEEDS = {"langchain_mcp": "langchain_mcp_adapters", "langchain_fastapi": "fastapi"}
+NEEDS = {
+    "langchain_mcp": "langchain_mcp_adapters",
+    "langchain_fastapi": "fastapi",
+    "langgraph_replies": "langgraph.pregel._task_status",  # 1.2.13, which takes bare replies beside parallel calls
+}
 
 
 @pytest.mark.parametrize("name", SAID)
