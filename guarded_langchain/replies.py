@@ -56,6 +56,8 @@ def read(reply: Any, request: ApprovalRequest, by: str, allowed: tuple[Decision,
     if decision not in allowed:
         raise RefusedReply(f"this question takes {', '.join(allowed)}")
     text, arguments = _parts(said, request)
+    if arguments is not None:
+        arguments = _uncast(arguments, request.arguments)
     if decision == "approve":
         if arguments is not None and not _is_equal(arguments, request.arguments):
             raise RefusedReply("the arguments that it repeats are not those that were shown")
@@ -63,7 +65,7 @@ def read(reply: Any, request: ApprovalRequest, by: str, allowed: tuple[Decision,
     if decision == "edit":
         if arguments is None:
             raise RefusedReply("an edit has an edited_action, with its name and all of its args")
-        return Answer(by=by, approve=True, reason=text, arguments=_uncast(arguments, request.arguments))
+        return Answer(by=by, approve=True, reason=text, arguments=arguments)
     if arguments is not None:
         raise RefusedReply("only an approval or an edit has arguments")
     if decision == "respond":

@@ -33,6 +33,10 @@ MEANT: list[tuple[Any, Answer]] = [
         Answer(by="kim", approve=True),
     ),
     (
+        {"type": "accept", "args": {"action": "refund", "args": ARGUMENTS | {"order": "7", "items": "[1,2]"}}},
+        Answer(by="kim", approve=True),
+    ),
+    (
         {"type": "edit", "edited_action": {"name": "refund", "args": CHANGED}},
         Answer(by="kim", approve=True, arguments=CHANGED),
     ),
