@@ -65,6 +65,7 @@ from guarded_core.errors import (
     Unauthorized,
 )
 from guarded_core.guard import Guard
+from guarded_core.notebook import NotebookApprover
 from guarded_core.payload import PayloadLimits
 from guarded_core.policy import Role, ToolExecutionPolicy, ToolSettings
 from guarded_core.registry import ToolRegistry
@@ -114,6 +115,7 @@ __all__ = [
     "InvalidTool",
     "MemoryStore",
     "NoSession",
+    "NotebookApprover",
     "Outcome",
     "OutcomeUnaudited",
     "OutcomeUnknown",

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from guarded_core import ApprovalRejected, Guard, HumanApprovalRequired, ToolExecutionPolicy
-from guarded_core.notebook import NotebookApprover
+from guarded_core import ApprovalRejected, Guard, HumanApprovalRequired, NotebookApprover, ToolExecutionPolicy
 
 widgets = pytest.importorskip("ipywidgets")
 
