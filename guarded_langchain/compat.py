@@ -5,6 +5,7 @@ tests/langchain/test_compat.py checks each of them against the installed version
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import importlib.util
 import inspect
@@ -200,8 +201,11 @@ class Place:
         return _task_id(outer_task(self.namespace))
 
     def shown(self) -> tuple[Shown, ...]:
-        """What the outermost graph shows."""
-        return _open_interrupts(self.saver.get_tuple(self.outermost))
+        """What the outermost graph shows; nothing where its saver is only to be awaited, as in a graph that is."""
+        try:
+            return _open_interrupts(self.saver.get_tuple(self.outermost))
+        except (NotImplementedError, asyncio.InvalidStateError):
+            return ()
 
     async def ashown(self) -> tuple[Shown, ...]:
         """As `shown`, awaiting."""

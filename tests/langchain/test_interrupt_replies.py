@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections import OrderedDict
@@ -10,6 +11,8 @@ from typing import Any
 
 import pytest
 from langchain_core.tools import tool
+from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command, interrupt
 
 from guarded_core import GuardConfigurationError
@@ -461,6 +464,32 @@ def test_a_graph_of_its_own_inside_a_tool(is_async: bool) -> None:
     assert desk.did == [1]
     states = {request.arguments["amount"]: request.state for request in desk.guard.store.requests()}
     assert states == {1: RequestState.CONSUMED, 2: RequestState.PENDING}
+
+
+def test_a_saver_that_is_only_to_be_awaited(tmp_path: Any) -> None:
+    """A sync call in an async graph's own loop cannot see what is shown: a reply by the interrupt's id counts."""
+    desk = Desk(replier())
+    pay = desk.tools[0]
+
+    async def node(state: MessagesState) -> Any:
+        call = {"type": "tool_call", "name": "pay", "args": {"amount": 5}, "id": "call-1"}
+        return {"messages": [pay.invoke(call)]}
+
+    builder = StateGraph(MessagesState)
+    builder.add_node("pays", node)
+    builder.add_edge(START, "pays")
+
+    async def run() -> Any:
+        async with AsyncSqliteSaver.from_conn_string(str(tmp_path / "checkpoints.db")) as saver:
+            built = builder.compile(checkpointer=saver)
+            (shown,) = (await built.ainvoke({"messages": []}, CONFIG))["__interrupt__"]
+            if compat.TAKES_BARE_VALUES:
+                (shown,) = (await built.ainvoke(bare(shown, HITL["approve"]), CONFIG))["__interrupt__"]
+            return await built.ainvoke(by_id(shown, HITL["approve"]), CONFIG)
+
+    with desk.session():
+        assert asyncio.run(run())["messages"][-1].content == "paid 5"
+    assert desk.did == [5]
 
 
 def test_who_is_asked_by_the_runtime() -> None:
