@@ -25,6 +25,7 @@ from guarded_core.provenance.memory import Provenance
 from guarded_core.rules.case import Scope, Window
 from guarded_core.rules.engine import PolicyEngine
 from guarded_core.rules.kinds import AllowToolParam
+from guarded_core.spelling import counted
 from guarded_core.store.base import Counter, Query, SessionRecord, Store
 from guarded_core.store.memory import MemoryStore
 
@@ -273,7 +274,7 @@ class ToolExecutionContext:
 
     def __repr__(self) -> str:
         state = "open" if self.is_open else "closed"
-        return f"<ToolExecutionContext of {self.principal!r}, {len(self.tools)} tools, {state}>"
+        return f"<ToolExecutionContext of {self.principal!r}, {counted(len(self.tools), 'tool')}, {state}>"
 
 
 def _principal(principal: Any) -> str:

@@ -28,6 +28,7 @@ from guarded_core.provenance.memory import Provenance
 from guarded_core.reconcile import reconcile
 from guarded_core.rules.engine import PolicyEngine
 from guarded_core.rules.state import StateStore
+from guarded_core.spelling import counted
 from guarded_core.steps import Services, arun, run
 from guarded_core.store.base import Store
 from guarded_core.store.memory import MemoryStore
@@ -421,7 +422,7 @@ class Guard(Shown):
         return views.guard(self, self.coverage())
 
     def __repr__(self) -> str:
-        return f"<Guard of {len(self._specs)} tools, {self._policy!r}>"
+        return f"<Guard of {counted(len(self._specs), 'tool')}, {self._policy!r}>"
 
 
 def _open_store(store: Store | str | None, keys: AuditKeys | None) -> Store:

@@ -14,7 +14,7 @@ from guarded_core.payload import PayloadLimits, freeze
 from guarded_core.provenance.labels import Labels
 from guarded_core.rules.case import Rule
 from guarded_core.rules.engine import PolicyEngine
-from guarded_core.spelling import did_you_mean
+from guarded_core.spelling import counted, did_you_mean
 from guarded_core.tool import ToolRisk, ToolSpec, is_identifier, parse_risk, strictest
 
 DEFAULT_INPUT_BYTES = 65_536
@@ -231,7 +231,8 @@ class ToolExecutionPolicy(Shown):
         return views.policy(self)
 
     def __repr__(self) -> str:
-        return f"<ToolExecutionPolicy of {len(self._tools)} tools and {len(self._rules)} rules, {self.hash[:12]}>"
+        held = f"{counted(len(self._tools), 'tool')} and {counted(len(self._rules), 'rule')}"
+        return f"<ToolExecutionPolicy of {held}, {self.hash[:12]}>"
 
 
 def _settings(name: str, declared: ToolRisk | str | ToolSettings | None) -> ToolSettings:

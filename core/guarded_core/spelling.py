@@ -1,4 +1,4 @@
-"""Help with names that were not found."""
+"""Names that were not found, and counts, as people write them."""
 
 from __future__ import annotations
 
@@ -15,3 +15,8 @@ def did_you_mean(name: object, choices: Iterable[str]) -> str:
     if near:
         return f"; did you mean {near[0]!r}?"
     return f"; there is {', '.join(known)}" if 0 < len(known) <= _MOST else ""
+
+
+def counted(number: int, what: str) -> str:
+    """``1 tool``, ``2 tools``."""
+    return f"{number:,} {what}{'s' * (number != 1)}"

@@ -120,8 +120,13 @@ Said: TypeAlias = Literal["approve", "edit", "reject", "respond"]
 
 
 class World(Protocol):
-    """An agent of one framework."""
+    """An agent of one framework.
 
+    Attributes:
+        keeps_ids: whether calls have the ids that the model gave them; otherwise an equal call is always another one.
+    """
+
+    keeps_ids: bool
     book: Book
     guard: Guard
     store: FragileStore
@@ -175,6 +180,7 @@ def edited(arguments: dict[str, Any]) -> dict[str, Any]:
 class DecidesInStore:
     """Answers are decisions, made outside of the framework."""
 
+    keeps_ids = True
     book: Book
     guard: Guard
 
@@ -206,7 +212,7 @@ def play(world: World, seed: int) -> str:
         calls: dict[str, tuple[int, int, str]] = {}
         for _ in range(rnd.choice([1, 2, 2, 3])):
             call = (len(known), rnd.choice([5, 6, 999]), f"id-{rnd.randrange(6)}")
-            if known and rnd.random() < 0.15:  # the very same call in another message
+            if known and rnd.random() < 0.15 and world.keeps_ids:  # the very same call in another message
                 call = rnd.choice(known)
             known.append(call)
             calls.setdefault(call[2], call)
@@ -429,6 +435,7 @@ class LlamaIndexWorld(DecidesInStore):
         self.power = Power()
         self.store, self.book = FragileStore(self.power), Book(power=self.power)
         self.kind = kind
+        self.keeps_ids = kind != "react"  # its calls are text, and LlamaIndex makes the ids up
         self._approver_type = WorkflowApprover
         self._saved: list[str] = []
         self._said: dict[str, str] = {}

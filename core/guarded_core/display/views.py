@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from guarded_core.display.card import Card, Cell, Grid, Tone, plain
 from guarded_core.display.text import payload_text, time_text
+from guarded_core.spelling import counted
 
 if TYPE_CHECKING:
     from guarded_core.approval import ApprovalRequest
@@ -75,7 +76,7 @@ def trail(records: Iterable[tuple[int, AuditEvent]], total: int) -> Card:
     """The newest events of a trail that has `total`."""
     grid = events(records, ids=SHORT_ID)
     newest = f"the newest {len(grid.rows)} of " if len(grid.rows) < total else ""
-    return Card(f"Audit trail, {newest}{_count(total, 'event')}", grids=(grid.compact(),))
+    return Card(f"Audit trail, {newest}{counted(total, 'event')}", grids=(grid.compact(),))
 
 
 def event(event: AuditEvent) -> Card:
@@ -180,10 +181,6 @@ def policy(policy: ToolExecutionPolicy) -> Card:
     )
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'s' * (number != 1)}"
-
-
 def _tool_row(policy: ToolExecutionPolicy, name: str) -> tuple[Cell, ...]:
     settings = policy.settings(name)
     if settings is None or settings.risk is None:
@@ -227,8 +224,8 @@ def guard(guard: Guard, coverage: Coverage) -> Card:
         "Guard",
         facts=(
             ("policy", guard.policy.hash[:12]),
-            ("allows", _count(len(guard.policy.tools), "tool")),
-            ("under", _count(len(guard.policy.rules), "rule")),
+            ("allows", counted(len(guard.policy.tools), "tool")),
+            ("under", counted(len(guard.policy.rules), "rule")),
             ("store", type(guard.store).__name__),
             ("trail", "the store's" if guard.audit is None else type(guard.audit).__name__),
             ("somebody to ask", "yes" if guard.authority.asks else "no: decide with guard.approvals.decide"),
