@@ -205,12 +205,14 @@ class CallArguments:
     def for_tool(self, effective: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """What the tool's `_run` takes, as the tool's own parser makes it."""
         model = self._of.model
+        # Where the policy binds some, what was judged is what runs.
+        injected = {name: effective.get(name, value) for name, value in self.injected.items()}
         if model is None or not self._of.parses_as_upstream:
-            return compat.to_args_and_kwargs(self._of.tool, {**effective, **self.injected}, self.tool_call_id)
+            return compat.to_args_and_kwargs(self._of.tool, {**effective, **injected}, self.tool_call_id)
         written, parsed = self._parsed
         if orjson.dumps(effective) != written:  # what runs was completed by an earlier try
-            parsed = model.parse({**effective, **self.injected})
-        return (), model.keywords(parsed) | self.injected
+            parsed = model.parse({**effective, **injected})
+        return (), model.keywords(parsed) | injected
 
 
 def _model(tool: BaseTool, hidden: frozenset[str]) -> ArgumentModel | None:

@@ -151,7 +151,8 @@ class Gate:
         def told(result: Any, ran: dict[str, Any], is_edited: bool) -> Any:
             if not is_edited and self._is_as_sent(proposal):
                 return result
-            return messages.with_note(result, edit_note(self.spec.name, ran))
+            own = {name: value for name, value in ran.items() if name not in self.arguments.injected}
+            return messages.with_note(result, edit_note(self.spec.name, own))
 
         return Call(
             tool=self.spec.name,
@@ -162,6 +163,7 @@ class Gate:
             function=function,
             complete=completed,
             set_by_application=self.arguments.application_set,
+            injected=arguments.injected,
             drifted=lambda: tool.name != self.spec.name or _identity(self.inner) != self._identity,
             views=lambda result: messages.views(result, with_artifact=self.inner.response_format != "content"),
             failed=messages.reports_failure,

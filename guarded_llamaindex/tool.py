@@ -270,6 +270,7 @@ def _entries(wanted: _Wanted) -> _Entries:
             function=function,
             complete=bound.complete,
             set_by_application=hidden,
+            injected=parameters.partials,
             drifted=drifted,
             check_output=check_output,
             views=views,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -83,6 +83,7 @@ class Call:
         complete: turns checked arguments into effective ones, as JSON; by default fills in the schema's defaults.
             None says that they are effective as they stand. Whatever it raises is InvalidPayload.
         set_by_application: arguments that are not the model's to give; a person is shown no more than their names.
+        injected: what code gives of them, and of what its framework injects, as far as it is known before the call.
         drifted: tells whether the tool has changed since it was registered.
         check_output: raises PayloadTooLarge, or PayloadRefused for a shape that is not allowed.
         views: what a model and an application see of a result, as JSON, models or dataclasses; values are traced to it.
@@ -103,6 +104,7 @@ class Call:
     no_context: str | None = None
     complete: Callable[[dict[str, Any]], Any] | None = None
     set_by_application: frozenset[str] = frozenset()
+    injected: Mapping[str, Any] | None = None
     drifted: Callable[[], bool] | None = None
     check_output: Callable[[Any, int], None] = _measure_output
     failed: Callable[[Any], bool] = lambda result: False

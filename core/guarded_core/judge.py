@@ -5,7 +5,6 @@ Judging spends, asks and records nothing; `flow.enforce` does, around it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
@@ -125,7 +124,7 @@ def judge(dossier: Dossier) -> Flow[Verdict | LedgerEntry]:
     try:
         if dossier.effective is None:
             dossier.effective = _effective(
-                call, spec, settings, _given(dossier, snapshot, bounded, policy.limits), policy
+                call, spec, settings, _given(dossier, snapshot, bounded, settings, policy.limits), policy
             )
         facts = Facts(
             context=context,
@@ -194,7 +193,9 @@ def _is_finished(tool: str, entry: LedgerEntry, now_ns: int) -> bool:
     return True
 
 
-def _given(dossier: Dossier, snapshot: Snapshot, proposed: Payload, limits: PayloadLimits) -> Payload:
+def _given(
+    dossier: Dossier, snapshot: Snapshot, proposed: Payload, settings: ToolSettings, limits: PayloadLimits
+) -> Payload:
     """The arguments to judge: of a call that somebody was asked about, what was shown, or what they changed it to.
 
     Computed defaults stay as shown when a framework enters the call again.
@@ -206,7 +207,8 @@ def _given(dossier: Dossier, snapshot: Snapshot, proposed: Payload, limits: Payl
         return proposed
     if request.replaces is not None:
         dossier.edit, dossier.is_edited, dossier.requests = request, True, (request,)
-    given = _bound(dossier.tool, _without(request.arguments, dossier.call.set_by_application), limits)
+    not_the_models = dossier.call.set_by_application.union(settings.binds)
+    given = _bound(dossier.tool, _without(request.arguments, not_the_models), limits)
     if not isinstance(given, Payload):
         raise given
     return given
@@ -223,13 +225,10 @@ def _effective(
     reason = spec.validator(keep_open=settings.open_arguments).check(raw.value)
     if reason is not None:
         raise InvalidPayload(spec.name, reason)
-    if call.complete is not None:
-        completed = _completed(call.complete, spec.name, raw)
-        if completed is None:
-            return raw
-    elif spec.defaults is not None:
-        completed = spec.defaults.complete(raw.value)
-    else:
+    completed = _completed(call, spec, raw)
+    if settings.binds:
+        completed = {**(raw.value if completed is None else completed), **_injected(call, spec.name, settings.binds)}
+    if completed is None:
         return raw
     effective = _bound(spec.name, completed, policy.limits)
     if not isinstance(effective, Payload):
@@ -237,14 +236,26 @@ def _effective(
     return effective
 
 
-def _completed(parse_and_dump: Callable[[dict[str, Any]], Any], tool: str, raw: Payload) -> Any:
+def _completed(call: Call, spec: ToolSpec, raw: Payload) -> dict[str, Any] | None:
+    """The arguments with what they lack filled in; None where they are effective as they stand."""
+    if call.complete is None:
+        return None if spec.defaults is None else spec.defaults.complete(raw.value)
     try:
-        return parse_and_dump(raw.copy())
+        completed: dict[str, Any] | None = call.complete(raw.copy())
     except ToolExecutionError:
         raise
     except Exception:
         # A validator of the tool's own; its text may quote what it was given.
-        raise InvalidPayload(tool, "the tool's own validation refused them") from None
+        raise InvalidPayload(spec.name, "the tool's own validation refused them") from None
+    return completed
+
+
+def _injected(call: Call, tool: str, names: tuple[str, ...]) -> dict[str, Any]:
+    """What the application gives of the arguments that the policy binds."""
+    injected = call.injected or {}
+    if not injected.keys() >= set(names):
+        raise InvalidPayload(tool, "an argument that only the application can give is missing")
+    return {name: injected[name] for name in names}
 
 
 def _apply_rules(dossier: Dossier, facts: Facts) -> tuple[Reservation, tuple[str, ...]]:
@@ -307,7 +318,7 @@ def _approval(dossier: Dossier, facts: Facts, reservation: Reservation, reasons:
 
 def _request(dossier: Dossier, facts: Facts, reasons: tuple[str, ...]) -> ApprovalRequest:
     context, settings, now_ns = facts.context, facts.settings, facts.snapshot.now_ns
-    keys = dossier.call_keys()
+    keys, hidden = dossier.call_keys(), dossier.call.set_by_application.difference(settings.binds)
     return ApprovalRequest(
         id=new_id(),
         tool=dossier.tool,
@@ -321,7 +332,7 @@ def _request(dossier: Dossier, facts: Facts, reasons: tuple[str, ...]) -> Approv
         tool_call_id=dossier.call.key.tool_call_id if dossier.call.key else None,
         risk=facts.risk,
         reasons=reasons,
-        arguments=facts.effective.copy() | dict.fromkeys(dossier.call.set_by_application, SET_BY_APPLICATION),
+        arguments=facts.effective.copy() | dict.fromkeys(hidden, SET_BY_APPLICATION),
         required=settings.approvals,
         self_approval=settings.self_approval,
         replaces=dossier.edit.id if dossier.edit else None,

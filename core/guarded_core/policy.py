@@ -35,6 +35,7 @@ class ToolSettings:
         max_calls: calls a session may make of this tool, beside the session's own budget.
         schema_sha256: fingerprint the tool must have, so that a server that changes it is denied.
         open_arguments: honours ``additionalProperties`` of the tool's schema; otherwise every object is closed.
+        binds: arguments that the application sets, which are judged, shown and bound to approvals as the model's are.
         approval: whether risk asks "always", or for "unproven" calls only: unless each require_origin rule passes.
         untrusted_output: whether outsiders may have written what it returns.
         trusted: JSON Pointers (``*`` for any item) of parts of an untrusted output that can be trusted all the same.
@@ -64,6 +65,7 @@ class ToolSettings:
     author: str | None = None
     people: tuple[str, ...] = ()
     makes: bool = False
+    binds: tuple[str, ...] = ()
     approval: Literal["always", "unproven"] = "always"
 
     def __post_init__(self) -> None:

@@ -15,8 +15,9 @@ from langgraph.prebuilt import InjectedState, InjectedStore, ToolNode, ToolRunti
 from langgraph.store.memory import InMemoryStore
 from pydantic import AliasChoices, BaseModel, Field
 
-from guarded_core import Guard, ToolExecutionPolicy, ToolSettings
-from guarded_langchain import ToolCallDenied, guard_tool, injected
+from guarded_core import Answer, Guard, ToolExecutionPolicy, ToolSettings
+from guarded_core.testing import ScriptedApprover
+from guarded_langchain import ToolCallDenied, guard_tool, guard_tools, injected
 from guarded_langchain.testing import ScriptedChatModel, says, tool_call
 
 Calls = list[dict[str, Any]]
@@ -316,3 +317,50 @@ def test_an_agent_built_on_strict_models_works(guard: Guard) -> None:
     model = ScriptedChatModel([says(tool_call("sample", {"a": 1})), "done"])
     out = create_agent(model, tools=[guard_tool(sample, guard)]).invoke({"messages": [("user", "go")]})
     assert out["messages"][2].content == "1 2"
+
+
+class Mood(MessagesState):
+    mood: str
+
+
+def test_the_policy_binds_a_field_of_the_state(is_async: bool) -> None:
+    """A person sees it and approves it with the model's arguments; the tool gets what was judged, the model no word."""
+
+    @tool
+    def greet(name: str, mood: Annotated[str, InjectedState("mood")]) -> str:
+        """Greet."""
+        return f"{mood} {name}"
+
+    approver = ScriptedApprover([Answer(by="kim", approve=True, arguments={"name": "Bo"}), True], by="lee")
+    policy = ToolExecutionPolicy({"greet": ToolSettings(risk="financial", binds=("mood",))})
+    guard = Guard(policy, approver=approver)
+    builder = StateGraph(Mood)
+    builder.add_node("tools", ToolNode(guard_tools([greet], guard)))
+    builder.add_edge(START, "tools")
+    graph = builder.compile()
+    call = {"type": "tool_call", "name": "greet", "args": {"name": "Al"}, "id": "call-1"}
+    state = {"messages": [AIMessage("", tool_calls=[call])], "mood": "good"}
+    with guard.session("user-17", tools=["greet"]):
+        result = asyncio.run(graph.ainvoke(state)) if is_async else graph.invoke(state)
+    assert [request.arguments for request in approver.asked] == [
+        {"name": "Al", "mood": "good"},
+        {"name": "Bo", "mood": "good"},
+    ]
+    assert result["messages"][-1].content == (
+        "Note: your call was changed before it ran; do not repeat it. What ran is greet with these arguments: "
+        '{"name":"Bo"}\n\ngood Bo'
+    )
+
+
+def test_the_policy_binds_what_code_hands_over() -> None:
+    """`injected` marks it as the application's; what the model would put there is not what is asked about."""
+    approver, calls = ScriptedApprover([True]), Calls()
+    policy = ToolExecutionPolicy({"sample": ToolSettings(risk="financial", binds=("user",))})
+    guard = Guard(policy, approver=approver)
+    sample = guard_tool(with_user(calls), guard)
+    with guard.session("user-17", tools=["sample"]):
+        assert sample.invoke({"a": 1, "user": injected("u-1")}) == "u-1"
+        with pytest.raises(ToolCallDenied, match="an argument that only the application can give is missing"):
+            sample.invoke({"a": 1, "user": "u-2"})
+    assert [request.arguments for request in approver.asked] == [{"a": 1, "user": "u-1"}]
+    assert calls == [{"a": 1, "user": "u-1"}]

@@ -11,6 +11,7 @@ from llama_index.core.workflow import Context
 from pydantic import BaseModel, Field, field_validator
 
 from guarded_core import Guard, InvalidTool, ToolExecutionPolicy, ToolSettings
+from guarded_core.approval import SET_BY_APPLICATION
 from guarded_core.rules.kinds import LimitToolParam
 from guarded_core.testing import ScriptedApprover
 from guarded_llamaindex import guard_tool
@@ -220,6 +221,17 @@ def test_another_partial_parameter_is_another_tool(way: Any, guard_of: Any, ran:
     with guard.session("user-17", tools=["transfer"]):
         output = way(tool, amount=1)
     assert (ran, output.raw_output["code"]) == ([], "policy_denied")
+
+
+def test_a_person_sees_the_partial_that_the_policy_binds(way: Any, ran: Ran) -> None:
+    """A bound partial is shown with its value, any other by its name; the tool runs with both."""
+    approver = ScriptedApprover([True])
+    settings = ToolSettings(risk="financial", binds=("account",))
+    guard = Guard(ToolExecutionPolicy({"transfer": settings}), approver=approver)
+    with guard.session("user-17", tools=["transfer"]):
+        assert way(guard_tool(transfer(ran), guard), amount=1).content == "done"
+    assert approver.asked[0].arguments == {"amount": 1, "account": "a-1", "api_key": SET_BY_APPLICATION}
+    assert ran == [(1, "a-1", "s3")]
 
 
 def test_partial_is_not_the_models_wherever_the_schema_declares_it(way: Any, guard_of: Any, ran: Ran) -> None:
