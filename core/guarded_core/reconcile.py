@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
 
 from guarded_core.approval import check_text
 from guarded_core.audit.event import MAX_PRINCIPAL, MAX_REASON, AuditEvent, Outcome
 from guarded_core.audit.sink import ToolAuditSink
-from guarded_core.errors import GuardConfigurationError
+from guarded_core.errors import GuardConfigurationError, ToolAuditTrailError
 from guarded_core.ledger import CallState
 from guarded_core.store.base import Settlement, Store
+
+if TYPE_CHECKING:
+    from guarded_core.store.sql import SqlStore
 
 
 def reconcile(
@@ -46,3 +50,36 @@ def reconcile(
     store.settle(Settlement(event=event, claimed=True, state=state))
     if sink is not None:
         sink.append(event)
+
+
+def settle_abandoned(store: SqlStore, call_id: str, outcome: Outcome, *, by: str, reason: str) -> AuditEvent:
+    """Record what somebody found out about a call that a crash left without an outcome.
+
+    Args:
+        store: whose trail has it.
+        call_id: of an unsettled call, whose process is no longer running it.
+        outcome: Succeeded, Failed, or Unknown where it cannot be found out.
+        by: who says so.
+        reason: how they know.
+
+    Raises:
+        ToolAuditTrailError: "not_unsettled", "already_ended", "invalid_event", as of a trail in a file.
+    """
+    states = {Outcome.SUCCEEDED: CallState.DONE, Outcome.FAILED: CallState.FAILED, Outcome.UNKNOWN: CallState.UNKNOWN}
+    if outcome not in states or not by.strip() or not reason.strip():
+        raise ToolAuditTrailError("invalid_event", "settling takes a final outcome, who says so, and why")
+    found = next((event for event in store.trail().unsettled() if event.call_id == call_id), None)
+    if found is None:
+        raise ToolAuditTrailError("not_unsettled", "no call of that id waits for an outcome")
+    event = replace(
+        found,
+        outcome=outcome,
+        time_ns=store.now_ns(),
+        code="reconciled",
+        approved_by=(by,),
+        approval_reason=reason,
+    )
+    entry = store.entry(call_id)
+    claimed = entry is not None and entry.state is CallState.CLAIMED
+    store.settle(Settlement(event=event, claimed=claimed, state=states[outcome]))
+    return event

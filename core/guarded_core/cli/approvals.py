@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,8 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from guarded_core.approval import ApprovalRequest, Approvals
+from guarded_core.cli import stores
 from guarded_core.display import payload_text, request_text, time_text, visible
-from guarded_core.errors import GuardConfigurationError, InvalidApproval
+from guarded_core.errors import InvalidApproval
 from guarded_core.payload import PayloadRefused, PayloadTooLarge, freeze, parse
 
 if TYPE_CHECKING:
@@ -37,7 +35,7 @@ By = Annotated[str, typer.Option(help="Who you are; it is recorded.", envvar="GU
 @app.command("list")
 def list_(store: Url) -> None:
     """Show the calls that wait for a person, the oldest first."""
-    with _open(store) as opened:
+    with stores.opened(store) as opened:
         waiting = Approvals(opened).pending()
     if not waiting:
         typer.echo("nothing waits for approval")
@@ -60,7 +58,7 @@ def list_(store: Url) -> None:
 @app.command()
 def show(request: Request, store: Url) -> None:
     """Show one request whole: who asks, why, and exactly what would run."""
-    with _open(store) as opened:
+    with stores.opened(store) as opened:
         typer.echo(request_text(_found(opened, request)))
 
 
@@ -77,7 +75,7 @@ def approve(
     yes: Annotated[bool, typer.Option("--yes", help="Do not show the request and ask again.")] = False,
 ) -> None:
     """Approve one call, once, exactly as it is shown."""
-    with _open(store) as opened:
+    with stores.opened(store) as opened:
         found, changed = _found(opened, request), _parsed(arguments)
         if not yes:
             typer.echo(request_text(found))
@@ -98,7 +96,7 @@ def deny(
     reason: Annotated[str, typer.Option(help="Why; the model is told.")] = "",
 ) -> None:
     """Refuse one call."""
-    with _open(store) as opened:
+    with stores.opened(store) as opened:
         Approvals(opened).decide(_found(opened, request).id, by=by, approve=False, reason=reason)
     typer.echo(f"denied by {by}")
 
@@ -126,29 +124,3 @@ def _parsed(arguments: str | None) -> dict[str, Any] | None:
     if type(value) is not dict:
         raise InvalidApproval("--arguments is a JSON object: every name with its value")
     return value
-
-
-@contextmanager
-def _open(url: str) -> Iterator[SqlStore]:
-    """The store that exists at `url`; what goes wrong there ends the command with one line."""
-    from sqlalchemy import make_url
-    from sqlalchemy.exc import SQLAlchemyError
-
-    from guarded_core.store.sql import SqlStore
-
-    try:
-        parsed = make_url(url)
-        if parsed.get_backend_name() == "sqlite" and not Path(parsed.database or "").is_file():
-            _fail("there is no such store")  # opening would make an empty one
-        with SqlStore.open(url) as store:
-            yield store
-    except (GuardConfigurationError, InvalidApproval) as error:
-        _fail(str(error))
-    except SQLAlchemyError as error:
-        # Its text may quote the URL, and that a password.
-        _fail(f"the store cannot be used: {type(error).__name__}")
-
-
-def _fail(message: str) -> None:
-    typer.echo(message, err=True)
-    raise typer.Exit(1)

@@ -8,7 +8,7 @@ import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -19,14 +19,10 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-from guarded_core.audit import verify as reading
-from guarded_core.audit.chain import AuditKeys, Head
-from guarded_core.audit.durable import DurableToolAuditTrail
+from guarded_core.audit.chain import Head
 from guarded_core.audit.event import AuditEvent, Outcome
-from guarded_core.audit.files import trail_path
-from guarded_core.audit.repair import repair as mend
 from guarded_core.audit.walk import Progress as Report
-from guarded_core.audit.walk import load_head
+from guarded_core.cli.trails import Filter, opened
 from guarded_core.display import views
 from guarded_core.display.terminal import grid_rich
 from guarded_core.errors import ToolAuditTrailError
@@ -69,14 +65,18 @@ def parse_since(text: str) -> int:
     return int(moment.timestamp()) * 1_000_000_000
 
 
-Trail = Annotated[Path, typer.Argument(help="The trail's file.", show_default=False)]
+Place = Annotated[
+    str, typer.Argument(help="The trail's file, or the URL of a store, such as sqlite:///guard.db.", show_default=False)
+]
 Keys = Annotated[
     Path | None,
     typer.Option(
         help="File of the trail's keys: lines 'id = hex', the current one first.", envvar="GUARDED_AUDIT_KEYS"
     ),
 ]
-First = Annotated[int, typer.Option("--first-segment", min=1, help="Begin here, where earlier segments are archived.")]
+First = Annotated[
+    int, typer.Option("--first-segment", min=1, help="Begin here, where earlier ones are archived; of a store: writer.")
+]
 Principal = Annotated[str | None, typer.Option(help="Only events of this principal.")]
 Tool = Annotated[str | None, typer.Option(help="Only events of this tool.")]
 Outcomes = Annotated[list[Outcome] | None, typer.Option(help="Only events of this outcome; may be repeated.")]
@@ -87,28 +87,9 @@ Since = Annotated[
 By = Annotated[str, typer.Option(help="Who you are; it is recorded.")]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Filter:
-    """Which events are wanted; None wants all."""
-
-    principal: str | None
-    tool: str | None
-    outcomes: list[Outcome] | None
-    since: int | None
-
-    def wants(self, event: AuditEvent) -> bool:
-        """Whether the event passes."""
-        return (
-            self.principal in (None, event.principal)
-            and self.tool in (None, event.tool)
-            and (not self.outcomes or event.outcome in self.outcomes)
-            and (self.since is None or event.time_ns >= self.since)
-        )
-
-
 @app.command()
 def verify(
-    path: Trail,
+    trail: Place,
     keys: Keys = None,
     first_segment: First = 1,
     anchor: Annotated[
@@ -117,23 +98,20 @@ def verify(
     save_head: Annotated[Path | None, typer.Option(help="Write the trail's head there, to be an anchor later.")] = None,
 ) -> None:
     """Check that nothing in the trail was changed, removed, moved or cut."""
-    with _failures(path), _progress("verifying") as report:
-        pinned = Head.parse(_read_small(anchor)) if anchor else None
-        found = reading.verify(path, _keys(keys), anchor=pinned, first_segment=first_segment, progress=report)
-    typer.echo(f"intact: {found.records:,} records in {found.segments:,} segment{'s' * (found.segments > 1)}")
-    if not found.closed:
-        typer.echo(
-            f"not closed: it is being written, or its writer died; a cut behind record {found.seen:,} would not show"
-        )
+    with opened(trail, keys, first_segment) as found, _progress("verifying") as report:
+        verified = found.verify(_heads(anchor) if anchor else (), report)
+    for line in verified.lines:
+        typer.echo(line)
     if save_head is None:
-        typer.echo(f"head: {found.head}")
+        for head in verified.heads:
+            typer.echo(f"head: {head}")
     else:
-        save_head.write_text(f"{found.head}\n")
+        save_head.write_text("".join(f"{head}\n" for head in verified.heads))
 
 
 @app.command()
 def show(
-    path: Trail,
+    trail: Place,
     keys: Keys = None,
     first_segment: First = 1,
     principal: Principal = None,
@@ -146,8 +124,8 @@ def show(
     wanted = Filter(principal=principal, tool=tool, outcomes=outcome, since=since)
     newest: deque[tuple[int, AuditEvent]] = deque(maxlen=last)
     try:
-        with _failures(path), _progress("reading") as report:
-            newest.extend(_matching(path, keys, first_segment, wanted, report))
+        with opened(trail, keys, first_segment) as found, _progress("reading") as report:
+            newest.extend(found.events(wanted, report))
     except typer.Exit:
         if newest:  # verified, before the fault
             _print_table(newest)
@@ -157,7 +135,7 @@ def show(
 
 @app.command()
 def export(
-    path: Trail,
+    trail: Place,
     keys: Keys = None,
     first_segment: First = 1,
     principal: Principal = None,
@@ -171,28 +149,29 @@ def export(
     wanted = Filter(principal=principal, tool=tool, outcomes=outcome, since=since)
     write = _write_csv if format is Format.CSV else _write_jsonl
     if output is None:
-        with _failures(path):
-            write(_matching(path, keys, first_segment, wanted, None), sys.stdout)
+        with opened(trail, keys, first_segment) as found:
+            write(found.events(wanted, None), sys.stdout)
         return
     try:
         # Never over a file that exists: it could be the trail.
-        with output.open("x", encoding="utf-8", newline="") as file, _failures(path), _progress("exporting") as report:
-            write(_matching(path, keys, first_segment, wanted, report), file)
+        file = output.open("x", encoding="utf-8", newline="")
     except OSError as error:
         raise typer.BadParameter(f"cannot be made: {error.strerror}", param_hint="--output") from None
+    with file, opened(trail, keys, first_segment) as found, _progress("exporting") as report:
+        write(found.events(wanted, report), file)
 
 
 @app.command()
-def unsettled(path: Trail, keys: Keys = None, first_segment: First = 1) -> None:
+def unsettled(trail: Place, keys: Keys = None, first_segment: First = 1) -> None:
     """Show the calls that were authorized and have no outcome: running now, or left by a crash."""
-    with _failures(path), _progress("reading") as report:
-        events = reading.unsettled(path, _keys(keys), first_segment=first_segment, progress=report)
+    with opened(trail, keys, first_segment) as found, _progress("reading") as report:
+        events = found.unsettled(report)
     _print_table(enumerate(events, 1))
 
 
 @app.command()
 def settle(
-    path: Trail,
+    trail: Place,
     call_id: Annotated[str, typer.Argument(help="From `guarded audit unsettled`.")],
     outcome: Annotated[FinalOutcome, typer.Option(help="What became of it.")],
     by: By,
@@ -201,54 +180,28 @@ def settle(
     first_segment: First = 1,
 ) -> None:
     """Record the outcome of a call that a crash left without one."""
-    with _failures(path), _open(path, keys) as trail:
-        event = trail.settle(call_id, Outcome(outcome), by=by, reason=reason, first_segment=first_segment)
+    with opened(trail, keys, first_segment) as found:
+        event = found.settle(call_id, Outcome(outcome), by=by, reason=reason)
     typer.echo(f"settled: {event.tool} {event.outcome}")
 
 
 @app.command()
-def repair(path: Trail, by: By, keys: Keys = None) -> None:
+def repair(trail: Place, by: By, keys: Keys = None) -> None:
     """Mend a trail whose writer died in the middle of a line: the torn bytes are kept aside, the repair is recorded."""
-    with _failures(path):
-        done = mend(path, _keys(keys), by=by)
+    with opened(trail, keys) as found:
+        done = found.repair(by=by)
     if done is None:
         typer.echo("nothing to repair")
     else:
         typer.echo(f"repaired: {done.size:,} bytes kept in {done.kept}")
 
 
-def _keys(path: Path | None) -> AuditKeys | None:
-    return AuditKeys.from_file(path) if path else None
-
-
-def _open(path: Path, keys: Path | None) -> DurableToolAuditTrail:
-    if load_head(trail_path(path)) is None:
-        raise ToolAuditTrailError("no_trail", "there is no trail")  # opening would begin one
-    return DurableToolAuditTrail.open(path, keys=_keys(keys), auto_rotate=True)
-
-
-def _read_small(path: Path) -> str:
+def _heads(path: Path) -> list[Head]:
     try:
         with path.open(encoding="utf-8") as file:
-            return file.read(4096)
+            return [Head.parse(line) for line in file.read(1 << 20).splitlines() if line.strip()]
     except (OSError, ValueError):
         raise ToolAuditTrailError("head_invalid", "the anchor's file cannot be read") from None
-
-
-def _matching(
-    path: Path, keys: Path | None, first: int, wanted: Filter, report: Report | None
-) -> Iterator[tuple[int, AuditEvent]]:
-    records = reading.read(path, _keys(keys), first_segment=first, progress=report)
-    return ((number, event) for number, event in records if wanted.wants(event))
-
-
-@contextmanager
-def _failures(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except ToolAuditTrailError as error:
-        typer.echo(f"{path}: {error.code}: {error}", err=True)
-        raise typer.Exit(1) from None
 
 
 @contextmanager
