@@ -104,7 +104,9 @@ def test_show_and_export(path: Path) -> None:
         ["succeeded", "look"],
         ["denied", "burn"],
     ]
-    assert len(guarded(path, "show", "--last", 1).stdout.splitlines()) == 2
+    assert [row.split()[0] for row in guarded(path, "show", "--last", 2).stdout.splitlines()] == ["no.", "2", "3"]
+    newest = guarded(path, "show", "--last", 1, "--outcome", "authorized", "--outcome", "succeeded")
+    assert ["succeeded" in row for row in newest.stdout.splitlines()] == [False, True]
     lines = guarded(path, "export", "--outcome", "denied", "--principal", "ann").stdout.splitlines()
     assert [orjson.loads(line)["code"] for line in lines] == ["unauthorized"]
     assert guarded(path, "export", "--tool", "nothing").stdout == ""

@@ -121,7 +121,7 @@ def show(
     last: Annotated[int, typer.Option(min=1, help="At most this many, the newest.")] = 50,
 ) -> None:
     """Show events as a table, the newest last."""
-    wanted = Filter(principal=principal, tool=tool, outcomes=outcome, since=since)
+    wanted = Filter(principal=principal, tool=tool, outcomes=outcome, since=since, last=last)
     newest: deque[tuple[int, AuditEvent]] = deque(maxlen=last)
     try:
         with opened(trail, keys, first_segment) as found, _progress("reading") as report:

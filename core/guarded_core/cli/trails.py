@@ -28,12 +28,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """Which events are wanted; None wants all."""
+    """Which events are wanted, and how many, the newest; None wants all."""
 
     principal: str | None = None
     tool: str | None = None
     outcomes: list[Outcome] | None = None
     since: int | None = None
+    last: int | None = None
 
     def wants(self, event: AuditEvent) -> bool:
         """Whether the event passes."""
@@ -110,7 +111,7 @@ class _FileTrail:
 
     def events(self, wanted: Filter, report: Progress | None) -> Iterator[tuple[int, AuditEvent]]:
         records = reading.read(self.path, self.keys, first_segment=self.first, progress=report)
-        return ((number, event) for number, event in records if wanted.wants(event))
+        return ((number, event) for number, event in records if wanted.wants(event))  # all are read: it verifies
 
     def unsettled(self, report: Progress | None) -> Iterable[AuditEvent]:
         return reading.unsettled(self.path, self.keys, first_segment=self.first, progress=report)
@@ -140,13 +141,20 @@ class _StoreTrail:
 
     def events(self, wanted: Filter, report: Progress | None) -> Iterator[tuple[int, AuditEvent]]:
         trail = self.store.trail()
-        total = len(trail) if report else 0
-        found = trail.events(principal=wanted.principal, tool=wanted.tool, since_ns=wanted.since or 0)
-        for number, event in enumerate(found, 1):
+        total = len(trail)
+        found = trail.events(
+            principal=wanted.principal,
+            tool=wanted.tool,
+            outcome=wanted.outcomes,
+            since_ns=wanted.since or 0,
+            last=wanted.last,
+        )
+        is_whole = wanted == Filter(last=wanted.last)  # of some events, a number is none in the trail
+        first = max(1, total - (wanted.last or total) + 1) if is_whole else 1
+        for done, event in enumerate(found, 1):
             if report:
-                report(number, max(number, total))
-            if wanted.wants(event):
-                yield number, event
+                report(done, max(done, total))
+            yield first + done - 1, event
 
     def unsettled(self, report: Progress | None) -> Iterable[AuditEvent]:
         return self.store.trail().unsettled()

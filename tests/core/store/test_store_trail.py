@@ -108,7 +108,22 @@ def test_trail_is_filtered_and_paged(sql_store: SqlStore, sample: Any, monkeypat
     assert found(tool="t2", outcome=Outcome.AUTHORIZED) == []
     assert found(since_ns=3) == expected(lambda event: event.time_ns >= 3)
     assert found(call_id=written[7].call_id) == [written[7].call_id]
+    assert found(outcome=[]) == found(outcome=outcomes) == found()
+    assert found(outcome=[Outcome.NOTED, Outcome.DENIED], tool="t2") == expected(lambda event: event.tool == "t2")
+    assert found(last=4) == found()[-4:]
+    assert found(last=5, principal="p1", since_ns=3) == found(principal="p1", since_ns=3)[-5:]
+    assert found(last=99) == found()
     assert sql_store.trail().verify().records == 20
+
+
+def test_a_trail_shows_its_newest_events(sql_store: SqlStore, sample: Any) -> None:
+    """As a table, numbered by their place in the whole."""
+    for n in range(23):
+        sql_store.record(sample.event(Outcome.NOTED, time_ns=n, tool=f"tool-{n}"))
+    html = sql_store.trail()._repr_html_()
+    assert "the newest 20 of 23 events" in html
+    assert [f"tool-{n}<" in html for n in range(23)] == [False] * 3 + [True] * 20
+    assert repr(sql_store.trail()) == repr(sql_store).replace("SqlStore", "SqlTrail")
 
 
 def written_trail(url: str, sample: Any, **options: Any) -> list[Head]:

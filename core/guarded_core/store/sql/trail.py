@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,12 +12,15 @@ from guarded_core.audit.chain import AuditKeys, Head
 from guarded_core.audit.event import TERMINAL, AuditEvent, Outcome
 from guarded_core.audit.frames import DIGEST, frame_event, parse_header
 from guarded_core.audit.walk import Chain, Progress
+from guarded_core.display import views
+from guarded_core.display.card import Card, Shown
 from guarded_core.errors import ToolAuditTrailError
 from guarded_core.store.sql.database import Database
 from guarded_core.store.sql.tables import events, writers
 from guarded_core.store.sql.writer import entry
 
 PAGE = 1000
+_SHOWN = 20
 _COPIED = ("time_ns", "call_id", "outcome", "tool", "principal")
 
 
@@ -58,7 +61,7 @@ class StoreVerification:
     heads: tuple[Head, ...]
 
 
-class SqlTrail:
+class SqlTrail(Shown):
     """The events of a SQL store, of all its writers.
 
     Args:
@@ -74,6 +77,9 @@ class SqlTrail:
         count: int = self._database.read(select(func.count()).select_from(events))[0][0]
         return count
 
+    def __repr__(self) -> str:
+        return f"<SqlTrail on {'SQLite' if self._database.is_sqlite else 'PostgreSQL'}>"
+
     def __iter__(self) -> Iterator[AuditEvent]:
         return self.events()
 
@@ -82,31 +88,43 @@ class SqlTrail:
         *,
         principal: str | None = None,
         tool: str | None = None,
-        outcome: Outcome | None = None,
+        outcome: Outcome | Collection[Outcome] | None = None,
         call_id: str | None = None,
         since_ns: int = 0,
+        last: int | None = None,
     ) -> Iterator[AuditEvent]:
         """Yield the events that match all that is given, oldest first, read in pages; not verified.
 
         Args:
             principal: who called.
             tool: name of the tool.
-            outcome: what happened.
+            outcome: what happened, or any of these.
             call_id: of one call.
             since_ns: not older than this, ns since the epoch.
+            last: only the newest, at most so many.
         """
-        wanted = {"principal": principal, "tool": tool, "outcome": outcome and outcome.value, "call_id": call_id}
+        wanted = {"principal": principal, "tool": tool, "call_id": call_id}
+        outcomes = (outcome,) if isinstance(outcome, Outcome) else outcome or ()
         order = (events.c.time_ns, events.c.writer, events.c.seq)
-        query = (
-            select(*order, events.c.line)
-            .where(*(events.c[name] == value for name, value in wanted.items() if value is not None))
-            .order_by(*order)
-            .limit(PAGE)
+        query = select(*order, events.c.line).where(
+            *(events.c[name] == value for name, value in wanted.items() if value is not None),
+            *([events.c.outcome.in_([one.value for one in outcomes])] if outcomes else []),
         )
+        if last is not None:
+            backwards = query.where(events.c.time_ns >= since_ns).order_by(*(column.desc() for column in order))
+            newest = self._database.read(backwards.limit(last))
+            yield from (frame_event(row.line.encode()) for row in reversed(newest))
+            return
+        query = query.order_by(*order).limit(PAGE)
         after: tuple[int, int, int] = (since_ns, -1, -1)
         while rows := self._database.read(query.where(tuple_(*order) > after)):
             yield from (frame_event(row.line.encode()) for row in rows)
             after = (rows[-1].time_ns, rows[-1].writer, rows[-1].seq)
+
+    def _card(self) -> Card:
+        total = len(self)
+        newest = tuple(self.events(last=_SHOWN))
+        return views.trail(enumerate(newest, total - len(newest) + 1), total)
 
     def unsettled(self) -> tuple[AuditEvent, ...]:
         """The Authorized events of calls without a Succeeded, Failed or Unknown one, oldest first.
