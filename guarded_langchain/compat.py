@@ -183,12 +183,14 @@ class Place:
         namespace: of the task, from the outermost graph's down.
         saver: keeps the checkpoints.
         outermost: the outermost graph's checkpoint, for the saver.
+        is_call: whether its task is a call of the functional API, whose interrupts only its caller shows.
     """
 
     checkpoint: tuple[str, str]
     namespace: str
     saver: Any = field(repr=False, compare=False)
     outermost: RunnableConfig = field(repr=False, compare=False)
+    is_call: bool = False
 
     @property
     def path(self) -> tuple[str, ...]:
@@ -214,11 +216,15 @@ class Place:
     def is_apart(self, namespace: str) -> bool:
         """Whether that one belongs to another task of one graph, which then collects the interrupts of both.
 
-        Otherwise both are in one task, of which only the first interrupt is looked at.
+        Otherwise both are in one task, or called by one, of which only the first interrupt is looked at.
         """
-        for mine, others in zip(self.namespace.split("|"), namespace.split("|"), strict=False):
+        own = self.namespace.split("|")
+        for depth, (mine, others) in enumerate(zip(own, namespace.split("|"), strict=False)):
             if _task_id(mine) != _task_id(others):
-                return ":" in mine and ":" in others  # a bare number tells apart the graphs that one task runs
+                # Of a task in between it is not known whether it is a call.
+                is_collected = depth == 0 or depth == len(own) - 1
+                # A bare number tells apart the graphs that one task runs.
+                return is_collected and not self.is_call and ":" in mine and ":" in others
         return False
 
 
@@ -231,9 +237,10 @@ def path_of(namespace: str) -> tuple[str, ...]:
 def current_place() -> Place | None:
     """Where the graph that this code runs in could pause, and go on in any process; None where none could."""
     try:
-        inside = get_config().get("configurable", {})
+        config = get_config()
     except RuntimeError:
         return None
+    inside, path = config.get("configurable", {}), config.get("metadata", {}).get("langgraph_path") or ("",)
     namespace, thread = inside.get("checkpoint_ns"), inside.get("thread_id")
     checkpoint = (inside.get("checkpoint_map") or {}).get("")
     # A saver where the graph has one, also where it has it from its parent.
@@ -243,7 +250,13 @@ def current_place() -> Place | None:
     outermost: RunnableConfig = {
         "configurable": {"thread_id": str(thread), "checkpoint_ns": "", "checkpoint_id": checkpoint}
     }
-    return Place(checkpoint=(str(thread), checkpoint), namespace=namespace, saver=saver, outermost=outermost)
+    return Place(
+        checkpoint=(str(thread), checkpoint),
+        namespace=namespace,
+        saver=saver,
+        outermost=outermost,
+        is_call=path[0] == "__pregel_push" and path[-1] is True,
+    )
 
 
 def outer_task(namespace: object) -> str:

@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 from langchain_core.tools import tool
+from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+from langgraph.func import entrypoint, task
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command, interrupt
 
-from guarded_core import GuardConfigurationError
+from guarded_core import GuardConfigurationError, MemoryStore
 from guarded_core.approval import RequestState
 from guarded_langchain import InterruptApprover, compat, guard_tools, resumes
 from tests.langchain.graphs import CONFIG, KINDS, PAY, THREE, Desk, Runs, graph, plan
@@ -443,6 +445,52 @@ def test_subagents(agent: str, form: Any, is_async: bool, path: Any) -> None:
             result = runs(form(shown[0], HITL["edit"] if amount == 1 else HITL["approve"]))
     assert [message.content for message in result["messages"]][-3:] == [EDITED, "paid 2", "done"]
     assert sorted(desk.did) == [2, 4]
+
+
+class TestFunctionalApi:
+    """Tasks of an entrypoint that call guarded tools at once: only what their caller meets first is shown."""
+
+    def entered(self, desk: Desk, saver: Any, slower: int, is_nested: bool) -> Any:
+        """An entrypoint that pays 1 and 2, one of them a little later."""
+        pay, agent = desk.tools[0], graph("agent", desk.tools, None)
+
+        @task
+        def do(amount: int) -> str:
+            time.sleep(0.05 * (amount == slower))
+            if is_nested:
+                return str(agent.invoke(plan([("pay", {"amount": amount}, f"call-{amount}")]))["messages"][-2].content)
+            call = {"type": "tool_call", "name": "pay", "args": {"amount": amount}, "id": f"call-{amount}"}
+            return str(pay.invoke(call).content)
+
+        @entrypoint(checkpointer=saver)
+        def flow(amounts: list[int]) -> list[str]:
+            return [future.result() for future in [do(amount) for amount in amounts]]
+
+        return flow
+
+    @pytest.mark.parametrize("form", [bare, by_id, None])
+    @pytest.mark.parametrize("restarts", [False, True])
+    @pytest.mark.parametrize("is_nested", [False, True])
+    @pytest.mark.parametrize("slower", [1, 2])
+    def test_each_is_asked_in_turn(self, slower: int, is_nested: bool, restarts: bool, form: Any) -> None:
+        """Whichever comes first, a question is shown until all are answered, by replies or in the store."""
+        saver, store, did = InMemorySaver(), MemoryStore(), list[Any]()
+        desk = Desk(replier() if form else InterruptApprover(), store=store)
+        entered: Any = [1, 2]
+        for _ in range(9):
+            desk.did = did
+            with desk.session():
+                result = self.entered(desk, saver, slower, is_nested).invoke(entered, CONFIG)
+            if isinstance(result, list):
+                break
+            shown = result["__interrupt__"][0]
+            if form is None:
+                desk.decide(shown)
+            entered = form(shown, HITL["approve"]) if form else None
+            if restarts:
+                desk = Desk(replier() if form else InterruptApprover(), store=store)
+        assert result == ["paid 1", "paid 2"]
+        assert sorted(did) == [1, 2]
 
 
 def test_a_graph_of_its_own_inside_a_tool(is_async: bool) -> None:
