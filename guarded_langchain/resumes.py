@@ -11,6 +11,7 @@ import re
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -86,7 +87,7 @@ def is_spent() -> bool:
     if spent is not None:
         return spent
     place = compat.current_place()
-    return place is not None and any(map(is_question, place.shown()))
+    return place is not None and _is_for_guard(place.shown())
 
 
 async def ais_spent() -> bool:
@@ -95,7 +96,7 @@ async def ais_spent() -> bool:
     if spent is not None:
         return spent
     place = compat.current_place()
-    return place is not None and any(map(is_question, await place.ashown()))
+    return place is not None and _is_for_guard(await place.ashown())
 
 
 def _is_spent() -> bool | None:
@@ -104,6 +105,11 @@ def _is_spent() -> bool | None:
     if graph is None:
         return False
     return True if graph.resume is None or graph.resume.is_by_id else None
+
+
+def _is_for_guard(shown: Sequence[compat.Shown]) -> bool:
+    """Whether a bare value was for a guard's question; or for nothing, as far as can be seen."""
+    return not shown or any(map(is_question, shown))
 
 
 def is_question(interrupt: Any) -> bool:
