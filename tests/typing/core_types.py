@@ -80,6 +80,16 @@ def sync_use() -> None:
         assert_type(guard.decide("add", {"a": 1}), Decision)
 
 
+def decided() -> None:
+    """A person approves, changes the arguments, says no, or answers in the tool's place."""
+    (request,) = guard.approvals.pending()
+    assert_type(guard.approvals.decide(request.id, by="lee", approve=True), ApprovalRequest)
+    guard.approvals.decide(request.id, by="lee", approve=True, arguments={"amount": 4})
+    guard.approvals.decide(request.id, by="lee", approve=False, reason="too much")
+    guard.approvals.decide(request.id, by="lee", approve=False, response="It is paid.")
+    Guard(policy, approver=CallbackApprover(lambda asked: Answer(by="lee", approve=True, arguments={"amount": 4})))
+
+
 async def async_use() -> None:
     """So does an async one."""
     async with guard.session("user-17", tools=["pay"]):

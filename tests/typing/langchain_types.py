@@ -8,11 +8,13 @@ from langchain.agents import create_agent
 from langchain_core.messages import AIMessage
 from langchain_core.tools import BaseTool, StructuredTool, tool
 from langgraph.prebuilt import ToolNode
+from langgraph.runtime import Runtime
 
 from guarded_core import Guard, ToolExecutionContext, ToolExecutionError, ToolExecutionPolicy, ToolRisk
 from guarded_langchain import (
     CoverageReport,
     GuardMiddleware,
+    InterruptApprover,
     ToolCallDenied,
     coverage_report,
     guard_tool,
@@ -70,3 +72,15 @@ async def main() -> None:
             await guarded.ainvoke({"query": "x"})
         except ToolCallDenied as denied:
             assert_type(denied.error, ToolExecutionError)
+
+
+InterruptApprover()
+InterruptApprover(format="agent_inbox", identify=lambda runtime: None, answers="by_id", decisions=["approve", "reject"])
+
+
+def caller(runtime: Runtime[Any]) -> str:
+    """Who sent the reply."""
+    return str(runtime.context)
+
+
+Guard(ToolExecutionPolicy({"search": "financial"}), approver=[InterruptApprover(identify=caller)])

@@ -12,8 +12,10 @@ from workflows.events import Event
 
 from guarded_core import Guard, ToolExecutionPolicy, ToolRisk
 from guarded_llamaindex import (
+    ApprovalRequested,
     GuardedTool,
     UnsafeCodeExecution,
+    WorkflowApprover,
     assert_all_guarded,
     audited_events,
     guard_mcp_tools,
@@ -66,3 +68,10 @@ async def main(spec: McpTools) -> None:
         events: AsyncIterator[Event] = audited_events(workflow.run("go"), guard, context=session)
         kinds: list[Any] = [type(event) async for event in events]
     assert kinds
+
+
+async def answered(approver: WorkflowApprover, event: ApprovalRequested) -> None:
+    """A person answers what a workflow has asked."""
+    handler = workflow.run("go")
+    await approver.answer(handler, event, by="lee", approve=True, arguments={"query": "y"})
+    await approver.answer(handler, event.request_id, by="lee", approve=False, response="There is nothing to find.")
