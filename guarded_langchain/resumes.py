@@ -198,7 +198,7 @@ class _Runs(BaseCallbackHandler):
 
         Where one graph runs inside another one's tool, on a thread of its own, it is the outermost of that thread.
         """
-        inside = compat.current_run()
+        inside = compat.current_run() if self._runs else None
         if inside is None:
             return None
         run_id, task = inside
