@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from guarded_core.approval import check_text
 from guarded_core.audit.event import MAX_PRINCIPAL, MAX_REASON, AuditEvent, Outcome
 from guarded_core.audit.sink import ToolAuditSink
-from guarded_core.errors import GuardConfigurationError, ToolAuditTrailError
+from guarded_core.audit.verify import settled
+from guarded_core.errors import GuardConfigurationError
 from guarded_core.ledger import CallState
 from guarded_core.store.base import Settlement, Store
 
@@ -46,8 +46,7 @@ def reconcile(
         approved_by=(by,),
         approval_reason=reason or None,
     )
-    state = CallState.DONE if outcome == "succeeded" else CallState.FAILED
-    store.settle(Settlement(event=event, claimed=True, state=state))
+    store.settle(Settlement(event=event, claimed=True, state=_STATES[Outcome(outcome)]))
     if sink is not None:
         sink.append(event)
 
@@ -65,21 +64,11 @@ def settle_abandoned(store: SqlStore, call_id: str, outcome: Outcome, *, by: str
     Raises:
         ToolAuditTrailError: "not_unsettled", "already_ended", "invalid_event", as of a trail in a file.
     """
-    states = {Outcome.SUCCEEDED: CallState.DONE, Outcome.FAILED: CallState.FAILED, Outcome.UNKNOWN: CallState.UNKNOWN}
-    if outcome not in states or not by.strip() or not reason.strip():
-        raise ToolAuditTrailError("invalid_event", "settling takes a final outcome, who says so, and why")
-    found = next((event for event in store.trail().unsettled() if event.call_id == call_id), None)
-    if found is None:
-        raise ToolAuditTrailError("not_unsettled", "no call of that id waits for an outcome")
-    event = replace(
-        found,
-        outcome=outcome,
-        time_ns=store.now_ns(),
-        code="reconciled",
-        approved_by=(by,),
-        approval_reason=reason,
-    )
+    event = settled(store.trail().unsettled, call_id, outcome, by=by, reason=reason, time_ns=store.now_ns())
     entry = store.entry(call_id)
     claimed = entry is not None and entry.state is CallState.CLAIMED
-    store.settle(Settlement(event=event, claimed=claimed, state=states[outcome]))
+    store.settle(Settlement(event=event, claimed=claimed, state=_STATES[outcome]))
     return event
+
+
+_STATES = {Outcome.SUCCEEDED: CallState.DONE, Outcome.FAILED: CallState.FAILED, Outcome.UNKNOWN: CallState.UNKNOWN}

@@ -6,17 +6,17 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from functools import partial
 from os import PathLike
 from typing import Any, ClassVar, Self
 
 from guarded_core.audit.chain import AuditKeys, Head, KeysLike
-from guarded_core.audit.event import TERMINAL, AuditEvent, Outcome
+from guarded_core.audit.event import AuditEvent, Outcome
 from guarded_core.audit.files import trail_path
 from guarded_core.audit.frames import encode_event
 from guarded_core.audit.group_commit import GroupCommit
 from guarded_core.audit.room import Room
-from guarded_core.audit.verify import read, unsettled
+from guarded_core.audit.verify import read, settled, unsettled
 from guarded_core.audit.writer import Item, Pending, TrailWriter
 from guarded_core.display import views
 from guarded_core.display.card import Card, Shown
@@ -147,22 +147,11 @@ class DurableToolAuditTrail(Shown):
         Raises:
             ToolAuditTrailError: "not_unsettled", "invalid_event", and as `events` and `append`.
         """
-        if outcome not in TERMINAL or not by.strip() or not reason.strip():
-            raise ToolAuditTrailError("invalid_event", "settling takes a final outcome, who says so, and why")
         with self._settling:
-            for event in self.unsettled(first_segment=first_segment):
-                if event.call_id == call_id:
-                    settled = replace(
-                        event,
-                        outcome=Outcome(outcome),
-                        time_ns=time.time_ns(),
-                        code="reconciled",
-                        approved_by=(by,),
-                        approval_reason=reason,
-                    )
-                    self.append(settled)
-                    return settled
-        raise ToolAuditTrailError("not_unsettled", "no call of that id waits for an outcome")
+            waiting = partial(self.unsettled, first_segment=first_segment)
+            event = settled(waiting, call_id, outcome, by=by, reason=reason, time_ns=time.time_ns())
+            self.append(event)
+            return event
 
     @property
     def recent(self) -> tuple[tuple[int, AuditEvent], ...]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from os import PathLike
 
 from guarded_core.audit.chain import AuditKeys, Head, KeysLike
-from guarded_core.audit.event import AuditEvent, Outcome
+from guarded_core.audit.event import TERMINAL, AuditEvent, Outcome
 from guarded_core.audit.files import trail_path
 from guarded_core.audit.frames import frame_event
 from guarded_core.audit.walk import Chain, Progress, walk
+from guarded_core.errors import ToolAuditTrailError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,3 +101,25 @@ def unsettled(
         elif event.outcome.is_terminal:
             open_calls.pop(event.call_id, None)
     return tuple(open_calls.values())
+
+
+def settled(
+    unsettled: Callable[[], Iterable[AuditEvent]], call_id: str, outcome: Outcome, *, by: str, reason: str, time_ns: int
+) -> AuditEvent:
+    """The event that ends one of these calls as somebody found out: the Authorized one, with the code "reconciled".
+
+    Raises ToolAuditTrailError: "invalid_event" for an outcome that is none, or blank texts; "not_unsettled".
+    """
+    if outcome not in TERMINAL or not by.strip() or not reason.strip():
+        raise ToolAuditTrailError("invalid_event", "settling takes a final outcome, who says so, and why")
+    for event in unsettled():
+        if event.call_id == call_id:
+            return replace(
+                event,
+                outcome=Outcome(outcome),
+                time_ns=time_ns,
+                code="reconciled",
+                approved_by=(by,),
+                approval_reason=reason,
+            )
+    raise ToolAuditTrailError("not_unsettled", "no call of that id waits for an outcome")
