@@ -21,6 +21,7 @@ from guarded_core.policy_file import load_policy, policy_json_schema
 from guarded_core.policy_lint import LintFinding, lint
 from guarded_core.policy_start import starting_policy
 from guarded_core.policy_trial import PRINCIPAL, explain, load_cases, run_cases, trial_guard, trial_session
+from guarded_core.spelling import counted
 from guarded_core.tool import ToolSpec
 
 app = typer.Typer(no_args_is_help=True, help="Check, explain, test and begin a policy file.")
@@ -51,9 +52,7 @@ def check(
         _write_json({"policy": policy.hash, "findings": rows})
     else:
         _write_table(("", "where", "what"), [(found.severity, found.where, found.message) for found in findings])
-        typer.echo(
-            f"{len(policy.tools)} tools, {len(policy.rules)} rules, {len(findings)} finding{'s' * (len(findings) != 1)}"
-        )
+        typer.echo(f"{len(policy.tools)} tools, {len(policy.rules)} rules, {counted(len(findings), 'finding')}")
     if any(strict or found.severity == "error" for found in findings):
         raise typer.Exit(1)
 

@@ -21,6 +21,7 @@ from guarded_core.audit.walk import Progress, load_head
 from guarded_core.cli import stores
 from guarded_core.errors import ToolAuditTrailError
 from guarded_core.reconcile import settle_abandoned
+from guarded_core.spelling import counted
 
 if TYPE_CHECKING:
     from guarded_core.store.sql import SqlStore
@@ -103,7 +104,7 @@ class _FileTrail:
     def verify(self, anchors: Iterable[Head], report: Progress | None) -> Verified:
         anchor = next(iter(anchors), None)
         found = reading.verify(self.path, self.keys, anchor=anchor, first_segment=self.first, progress=report)
-        lines = [f"intact: {found.records:,} records in {found.segments:,} segment{'s' * (found.segments > 1)}"]
+        lines = [f"intact: {found.records:,} records in {counted(found.segments, 'segment')}"]
         if not found.closed:
             died = "not closed: it is being written, or its writer died; "
             lines.append(f"{died}a cut behind record {found.seen:,} would not show")
@@ -133,7 +134,7 @@ class _StoreTrail:
 
     def verify(self, anchors: Iterable[Head], report: Progress | None) -> Verified:
         found = self.store.trail().verify(anchors, first_writer=self.first, progress=report)
-        lines = [f"intact: {found.records:,} records of {found.writers:,} writer{'s' * (found.writers != 1)}"]
+        lines = [f"intact: {found.records:,} records of {counted(found.writers, 'writer')}"]
         if found.open:
             died = "are at work, or died; a cut of their last records would not show"
             lines.append(f"not closed: {found.open:,} of the writers {died}")
@@ -141,7 +142,7 @@ class _StoreTrail:
 
     def events(self, wanted: Filter, report: Progress | None) -> Iterator[tuple[int, AuditEvent]]:
         trail = self.store.trail()
-        total = len(trail)
+        total = len(trail) if report or wanted.last else 0
         found = trail.events(
             principal=wanted.principal,
             tool=wanted.tool,
