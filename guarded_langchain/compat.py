@@ -240,7 +240,7 @@ def current_place() -> Place | None:
         config = get_config()
     except RuntimeError:
         return None
-    inside, path = config.get("configurable", {}), config.get("metadata", {}).get("langgraph_path") or ("",)
+    inside, path = config.get("configurable", {}), _task_path(config)
     namespace, thread = inside.get("checkpoint_ns"), inside.get("thread_id")
     checkpoint = (inside.get("checkpoint_map") or {}).get("")
     # A saver where the graph has one, also where it has it from its parent.
@@ -257,6 +257,11 @@ def current_place() -> Place | None:
         outermost=outermost,
         is_call=path[0] == "__pregel_push" and path[-1] is True,
     )
+
+
+def _task_path(config: RunnableConfig) -> tuple[Any, ...]:
+    """How LangGraph came to run this task: its kind first, and last, of one that was sent, whether it is a call."""
+    return config.get("metadata", {}).get("langgraph_path") or ("",)
 
 
 def outer_task(namespace: object) -> str:
@@ -321,8 +326,9 @@ def own_scratchpad(config: RunnableConfig, tool_call_id: str | None, *, hides_re
     given: RunnableConfig = config or {}  # `run`, called by itself, hands over none
     scratchpad = given.get("configurable", {}).get("__pregel_scratchpad")
     changes: dict[str, Any] = {}
-    path = given.get("metadata", {}).get("langgraph_path") or ("",)
-    if tool_call_id is not None and path[0] == "__pregel_pull":  # otherwise it was sent to a task of its own
+    if (
+        tool_call_id is not None and _task_path(given)[0] == "__pregel_pull"
+    ):  # otherwise it was sent to a task of its own
         first = int.from_bytes(hashlib.sha256(tool_call_id.encode("utf-8", "surrogatepass")).digest()[:5])
         numbers = itertools.count(first + 1)
         changes["subgraph_counter"] = lambda: next(numbers)

@@ -92,15 +92,13 @@ class InterruptApprover(Attached):
 
     def ask(self, request: ApprovalRequest) -> Answer | None:
         """Interrupt the graph that this code runs in, unless a reply decides it; None where there is none."""
-        place = compat.current_place()
-        if place is None or request.tool_call_id is None:
-            return None
-        return self._ask(request, place, place.shown())
+        place = _pausable(request)
+        return None if place is None else self._ask(request, place, place.shown())
 
     async def aask(self, request: ApprovalRequest) -> Answer | None:
         """As `ask`; the store is read in a worker thread."""
-        place = compat.current_place()
-        if place is None or request.tool_call_id is None:
+        place = _pausable(request)
+        if place is None:
             return None
         return await asyncio.to_thread(self._ask, request, place, await place.ashown())
 
@@ -209,6 +207,11 @@ class InterruptApprover(Attached):
         with self._lock:
             if (shown := self._open.get(place.checkpoint)) and shown[0].id == decided.id:
                 del self._open[place.checkpoint]
+
+
+def _pausable(request: ApprovalRequest) -> compat.Place | None:
+    """Where the call could pause; None where its graph could not, or could not know it again."""
+    return None if request.tool_call_id is None else compat.current_place()
 
 
 def _check(name: str, value: str, known: Collection[str]) -> None:

@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 from uuid import UUID
 
@@ -83,28 +84,24 @@ def is_spent() -> bool:
 
     Where that cannot be told, it is what LangGraph takes it for.
     """
-    spent = _is_spent()
-    if spent is not None:
-        return spent
-    place = compat.current_place()
-    return place is not None and _is_for_guard(place.shown())
+    spent = _spent_or_where()
+    return spent if isinstance(spent, bool) else _is_for_guard(spent.shown())
 
 
 async def ais_spent() -> bool:
     """As `is_spent`, awaiting."""
-    spent = _is_spent()
-    if spent is not None:
-        return spent
-    place = compat.current_place()
-    return place is not None and _is_for_guard(await place.ashown())
+    spent = _spent_or_where()
+    return spent if isinstance(spent, bool) else _is_for_guard(await spent.ashown())
 
 
-def _is_spent() -> bool | None:
-    """The same as far as it needs no look at what is shown."""
+def _spent_or_where() -> bool | compat.Place:
+    """The same, or the place where it is to be told by what is shown."""
     graph = _runs.current_graph()
     if graph is None:
         return False
-    return True if graph.resume is None or graph.resume.is_by_id else None
+    if graph.resume is None or graph.resume.is_by_id:
+        return True
+    return compat.current_place() or False
 
 
 def _is_for_guard(shown: Sequence[compat.Shown]) -> bool:
@@ -118,13 +115,10 @@ def is_question(interrupt: Any) -> bool:
     return isinstance(value, dict) and value.get("request_id") == interrupt.id
 
 
+@cache
 def watch() -> None:
     """Begin to look at what runs are started with; before, and for runs that began before, there is no `current`."""
-    global _watching
-    with _lock:
-        if not _watching:
-            register_configure_hook(_handler, inheritable=True)
-            _watching = True
+    register_configure_hook(_handler, inheritable=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,4 +221,3 @@ def _is_id(key: object) -> bool:
 
 _runs = _Runs()
 _handler: ContextVar[Any] = ContextVar("guarded_runs", default=_runs)
-_watching = False

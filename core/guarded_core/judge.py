@@ -123,9 +123,8 @@ def judge(dossier: Dossier) -> Flow[Verdict | LedgerEntry]:
         dossier.effective = freeze(paused.arguments, policy.limits)
     try:
         if dossier.effective is None:
-            dossier.effective = _effective(
-                call, spec, settings, _given(dossier, snapshot, bounded, settings, policy.limits), policy
-            )
+            given = _given(dossier, snapshot, bounded, settings, policy.limits)
+            dossier.effective = _effective(call, spec, settings, given, policy)
         facts = Facts(
             context=context,
             policy=policy,
@@ -179,6 +178,13 @@ def _bound(tool: str, arguments: object, limits: PayloadLimits) -> Payload | Too
     return payload
 
 
+def _bounded(tool: str, arguments: object, limits: PayloadLimits) -> Payload:
+    payload = _bound(tool, arguments, limits)
+    if not isinstance(payload, Payload):
+        raise payload
+    return payload
+
+
 def _is_finished(tool: str, entry: LedgerEntry, now_ns: int) -> bool:
     """Step 4: a finished call is replayed, a failed one may be tried again, a paused one goes on.
 
@@ -208,10 +214,7 @@ def _given(
     if request.replaces is not None:
         dossier.edit, dossier.is_edited, dossier.requests = request, True, (request,)
     not_the_models = dossier.call.set_by_application.union(settings.binds)
-    given = _bound(dossier.tool, _without(request.arguments, not_the_models), limits)
-    if not isinstance(given, Payload):
-        raise given
-    return given
+    return _bounded(dossier.tool, _without(request.arguments, not_the_models), limits)
 
 
 def _without(arguments: dict[str, Any], names: frozenset[str]) -> dict[str, Any]:
@@ -230,10 +233,7 @@ def _effective(
         completed = {**(raw.value if completed is None else completed), **_injected(call, spec.name, settings.binds)}
     if completed is None:
         return raw
-    effective = _bound(spec.name, completed, policy.limits)
-    if not isinstance(effective, Payload):
-        raise effective
-    return effective
+    return _bounded(spec.name, completed, policy.limits)
 
 
 def _completed(call: Call, spec: ToolSpec, raw: Payload) -> dict[str, Any] | None:
