@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import statistics
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,32 +32,26 @@ def sample(calls: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, lis
     its caches: in an agent, too, something else ran before each call.
     """
     times: dict[str, list[float]] = {name: [] for name in calls}
-    order = list(calls)
-    for round in range(rounds + _WARM_UP):
-        random.shuffle(order)
-        for name in order:
-            call = calls[name]
-            start = time.perf_counter_ns()
-            call()
-            end = time.perf_counter_ns()
-            if round >= _WARM_UP:
-                times[name].append((end - start) / 1000)
+    for name, counts in _turns(calls, rounds):
+        call = calls[name]
+        start = time.perf_counter_ns()
+        call()
+        end = time.perf_counter_ns()
+        if counts:
+            times[name].append((end - start) / 1000)
     return times
 
 
 async def asample(calls: Mapping[str, Callable[[], Awaitable[Any]]], rounds: int) -> dict[str, list[float]]:
     """As `sample`, awaiting."""
     times: dict[str, list[float]] = {name: [] for name in calls}
-    order = list(calls)
-    for round in range(rounds + _WARM_UP):
-        random.shuffle(order)
-        for name in order:
-            call = calls[name]
-            start = time.perf_counter_ns()
-            await call()
-            end = time.perf_counter_ns()
-            if round >= _WARM_UP:
-                times[name].append((end - start) / 1000)
+    for name, counts in _turns(calls, rounds):
+        call = calls[name]
+        start = time.perf_counter_ns()
+        await call()
+        end = time.perf_counter_ns()
+        if counts:
+            times[name].append((end - start) / 1000)
     return times
 
 
@@ -69,3 +63,11 @@ def ratio(times: list[float], of: list[float]) -> Ratio:
     )
     cut = _RESAMPLES // 40
     return Ratio(value=statistics.median(times) / statistics.median(of), low=found[cut], high=found[-cut - 1])
+
+
+def _turns(names: Iterable[str], rounds: int) -> Iterator[tuple[str, bool]]:
+    """Every name once a round, in a new order each; and whether it counts, or only warms up."""
+    order = list(names)
+    for round in range(rounds + _WARM_UP):
+        random.shuffle(order)
+        yield from ((name, round >= _WARM_UP) for name in order)
