@@ -9,7 +9,6 @@ import pytest
 from guarded_core import (
     Answer,
     ApprovalPayloadMismatch,
-    ApprovalRequest,
     Guard,
     HumanApprovalRequired,
     InvalidPayload,
@@ -24,6 +23,7 @@ from guarded_core.ledger import CallKey
 from guarded_core.policy_file import load_policy
 from guarded_core.rules.kinds import AllowToolParam
 from guarded_core.testing import ScriptedApprover
+from tests.core.pausing import Pause, Waiting
 
 SPEC = ToolSpec.of(
     name="pay",
@@ -31,15 +31,6 @@ SPEC = ToolSpec.of(
     schema={"type": "object", "properties": {"cents": {"type": "integer"}}, "required": ["cents"]},
 )
 KEY = CallKey(position="thread-1/tools", tool_call_id="call-1")
-
-
-class Pause(BaseException):
-    pass
-
-
-class Waiting:
-    def ask(self, request: ApprovalRequest) -> Answer | None:
-        raise Pause
 
 
 class Desk:

@@ -6,7 +6,6 @@ import logging
 import pickle
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -41,6 +40,7 @@ from guarded_core.call import Call, edit_note
 from guarded_core.ledger import CallKey
 from guarded_core.rules.kinds import LimitToolParam, RequireApproval
 from guarded_core.testing import RecordingSink, ScriptedApprover
+from tests.core.pausing import Pause, Waiting
 
 SPEC = ToolSpec.of(
     name="pay",
@@ -61,17 +61,6 @@ INCOMPLETE = {"cents": 500, "to": "Ann"}
 CANARY = "canary-5f1e7b"
 KEY = CallKey(position="thread-1/tools", tool_call_id="call-1")
 OTHER_KEY = replace(KEY, tool_call_id="call-2")
-
-
-class Pause(BaseException):
-    pass
-
-
-class Waiting:
-    """Has the framework wait: the call is entered again when somebody has decided."""
-
-    def ask(self, request: ApprovalRequest) -> Answer | None:
-        raise Pause
 
 
 class Desk:
@@ -125,17 +114,6 @@ class Desk:
 
 
 RAN_EDITED = [("asked", None), ("authorized", "edited"), ("succeeded", None)]
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
-    """An empty store of each kind."""
-    if request.param == "memory":
-        yield MemoryStore()
-        return
-    sql = pytest.importorskip("guarded_core.store.sql")
-    with sql.SqlStore.open(f"sqlite:///{tmp_path}/guard.db") as opened:
-        yield opened
 
 
 @pytest.fixture(params=[KEY, None], ids=["keyed", "without a key"])

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.examples import output
 
 ROOT = Path(__file__).parents[2]
 
@@ -63,16 +62,8 @@ def test_example_runs(name: str) -> None:
     """In a process of its own, without an error, printing what it is about."""
     if name in NEEDS:
         pytest.importorskip(NEEDS[name])
-    path = os.pathsep.join(place for place in sys.path if place)
-    run = subprocess.run(
-        [sys.executable, ROOT / "examples" / f"{name}.py"],
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert run.returncode == 0, run.stderr
-    assert [line for line in SAID[name] if line not in [said.strip() for said in run.stdout.splitlines()]] == []
+    stdout = output(name)
+    assert [line for line in SAID[name] if line not in [said.strip() for said in stdout.splitlines()]] == []
 
 
 def test_dropping_the_guard_in_takes_five_lines() -> None:

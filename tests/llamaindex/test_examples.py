@@ -1,11 +1,10 @@
 """The examples run as they are, and do what they say."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.examples import output
 
 ROOT = Path(__file__).parents[2]
 
@@ -33,16 +32,8 @@ SAID = {
 @pytest.mark.parametrize("name", SAID)
 def test_example_runs(name: str) -> None:
     """In a process of its own, without an error, printing what it is about."""
-    path = os.pathsep.join(place for place in sys.path if place)
-    run = subprocess.run(
-        [sys.executable, ROOT / "examples" / f"{name}.py"],
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert run.returncode == 0, run.stderr
-    assert [line for line in SAID[name] if line not in run.stdout.splitlines()] == []
+    stdout = output(name)
+    assert [line for line in SAID[name] if line not in stdout.splitlines()] == []
 
 
 def test_dropping_the_guard_in_takes_five_lines() -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from llama_index.core.llms import ChatMessage
 from llama_index.core.memory import ChatMemoryBuffer
 from workflows import Context
 
-from guarded_core import Guard, InMemoryToolAuditTrail, InvalidApproval, MemoryStore, ToolExecutionPolicy, ToolSettings
+from guarded_core import Guard, InMemoryToolAuditTrail, InvalidApproval, ToolExecutionPolicy, ToolSettings
 from guarded_core.testing import ScriptedApprover
 from guarded_llamaindex import ApprovalAnswered, ApprovalRequested, WorkflowApprover, guard_tools
 from guarded_llamaindex.testing import ScriptedLLM, tool_call
@@ -428,17 +427,6 @@ async def test_a_crash_while_the_tool_runs() -> None:
         await run.go_on(answering(True))
     assert desk.did == [1]
     assert desk.results[-1][1].startswith("This call was started before")
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
-    """A store of each kind."""
-    if request.param == "memory":
-        yield MemoryStore()
-        return
-    sql = pytest.importorskip("guarded_core.store.sql")
-    with sql.SqlStore.open(f"sqlite:///{tmp_path}/guard.db") as opened:
-        yield opened
 
 
 @pytest.mark.parametrize("when", ["while it is saved", "when it is asked again"])
