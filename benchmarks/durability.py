@@ -28,7 +28,7 @@ from guarded_core.audit.group_commit import Entry
 from guarded_core.audit.room import Room
 from guarded_core.audit.verify import verify
 from guarded_core.audit.writer import Item, Pending, TrailWriter
-from guarded_core.tool import ToolRisk
+from guarded_core.tools.spec import ToolRisk
 
 ROUNDS = 12
 APPENDS = 100  # a round

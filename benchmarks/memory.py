@@ -18,7 +18,7 @@ from pathlib import Path
 from benchmarks.report import Goal, Section
 from benchmarks.tools import ARGUMENTS
 from guarded_core import Guard, InMemoryToolAuditTrail, ToolExecutionPolicy
-from guarded_core.errors import HumanApprovalRequired, ToolExecutionError
+from guarded_core.ground.errors import HumanApprovalRequired, ToolExecutionError
 
 SOAK, A_SESSION = 1_000_000, 100
 MAX_GROWTH = 2.0  # MiB in the soak's second half

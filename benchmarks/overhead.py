@@ -33,8 +33,8 @@ from benchmarks.tools import SIZES, arguments, passing_rules
 from guarded_core import Guard, InMemoryToolAuditTrail, ToolExecutionPolicy
 from guarded_core.audit.durable import DurableToolAuditTrail
 from guarded_core.audit.event import Outcome
-from guarded_core.call import Call, open_dossier
-from guarded_core.payload import freeze, measure
+from guarded_core.ground.payload import freeze, measure
+from guarded_core.pipeline.call import Call, open_dossier
 from guarded_core.rules.case import Action, Case, Rule
 from guarded_core.rules.kinds.tracing import RequireOrigin
 from guarded_core.store.base import Change

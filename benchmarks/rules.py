@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from guarded_core import Guard
-from guarded_core.policy import ToolExecutionPolicy
+from guarded_core.policy.policy import ToolExecutionPolicy
 from guarded_core.rules.case import Action, Case, Rule, Scope
 from guarded_core.rules.engine import PolicyEngine
 from guarded_core.rules.kinds import (

@@ -22,14 +22,14 @@ from pathlib import Path
 import sqlalchemy
 
 from benchmarks.report import Measurement
-from guarded_core.approval import new_id
 from guarded_core.audit.chain import AuditKeys
 from guarded_core.audit.event import AuditEvent, Outcome
-from guarded_core.ledger import CallState, LedgerEntry
+from guarded_core.ground.ids import new_id
 from guarded_core.rules.case import Reservation, Slot, Window
 from guarded_core.store.base import Change, Counter, Query, Settlement
+from guarded_core.store.ledger import CallState, LedgerEntry
 from guarded_core.store.sql import SqlStore, tables
-from guarded_core.tool import ToolRisk
+from guarded_core.tools.spec import ToolRisk
 
 SMALL, LARGE = (10_000, 1_000), (1_000_000, 100_000)  # audit rows, sessions
 ROUNDS, CALLS, SECONDS = 20, 25, 5.0

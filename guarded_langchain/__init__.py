@@ -9,13 +9,14 @@ except ImportError as error:
 
 from typing import TYPE_CHECKING, Any
 
+from guarded_core.ground.moved import Moved
 from guarded_langchain.arguments import injected
 from guarded_langchain.coverage import CoverageReport, coverage_report
 from guarded_langchain.messages import ToolCallDenied
 from guarded_langchain.tool import guard_tool, guard_tools
 
 if TYPE_CHECKING:
-    from guarded_langchain.interrupt import InterruptApprover
+    from guarded_langchain.graph.interrupt import InterruptApprover
     from guarded_langchain.middleware import GuardMiddleware
 
 __all__ = [
@@ -30,6 +31,15 @@ __all__ = [
 ]
 
 
+# Before 0.2.0.
+Moved(
+    {
+        f"guarded_langchain.{name}": (f"guarded_langchain.graph.{name}",)
+        for name in ("interrupt", "replies", "resumes", "siblings")
+    }
+).install()
+
+
 def __getattr__(name: str) -> Any:
     # Late: these need LangChain's agents or LangGraph, which tools alone do not.
     if name == "GuardMiddleware":
@@ -37,7 +47,7 @@ def __getattr__(name: str) -> Any:
 
         return GuardMiddleware
     if name == "InterruptApprover":
-        from guarded_langchain.interrupt import InterruptApprover
+        from guarded_langchain.graph.interrupt import InterruptApprover
 
         return InterruptApprover
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,9 +10,10 @@ from typing import Any
 import orjson
 from langchain_core.tools import BaseTool, Tool
 
-from guarded_core.errors import InvalidPayload, InvalidTool
-from guarded_core.schema import Defaults
+from guarded_core.ground.errors import InvalidPayload, InvalidTool
+from guarded_core.tools.schema import Defaults
 from guarded_langchain import compat
+from guarded_langchain.graph import compat as graph_compat
 from guarded_langchain.models import ArgumentModel, model_of
 
 # The argument under which ToolNode hands a guarded tool its ToolRuntime, where the tool does not ask for one itself.
@@ -80,7 +81,7 @@ class ToolArguments:
         self._positional = _positional(tool)
         self._hidden = compat.injected_arguments(tool)
         self.ids = compat.id_arguments(tool)
-        self._state = compat.state_fields(tool)
+        self._state = graph_compat.state_fields(tool)
         self.model = _model(tool, self._hidden)
         self._config = frozenset(filter(None, map(compat.config_parameter, compat.functions(tool))))
         self.parses_as_upstream = compat.parses_as_upstream(tool)
@@ -88,11 +89,11 @@ class ToolArguments:
         self.defaults = Defaults(self.schema)
         properties = self.schema.get("properties", {})
         self._first = next(iter(properties), _TEXT)
-        self.runtime = compat.runtime_parameter(tool) or RUNTIME
+        self.runtime = graph_compat.runtime_parameter(tool) or RUNTIME
         upstream = {"run_manager", "callbacks"} - properties.keys()
         hidden_names = self.model.hidden_names if self.model else self._hidden
         self.injected = self._hidden | hidden_names | self._config | {self.runtime} | upstream
-        self.application_set = self._hidden - {self.runtime} - self.ids - compat.framework_arguments(tool)
+        self.application_set = self._hidden - {self.runtime} - self.ids - graph_compat.framework_arguments(tool)
 
     def split(self, given: object, *, by_field: bool = False, runtime: Any = None) -> Given:
         """Take `given` apart.

@@ -13,7 +13,7 @@ from typing import Any
 from langchain_core.tools import BaseTool
 
 from guarded_core.guard import Guard
-from guarded_langchain import compat
+from guarded_langchain.graph import compat as graph_compat
 from guarded_langchain.tool import GuardedTool
 
 _MAX_VISITED = 200_000
@@ -64,7 +64,7 @@ def coverage_report(agent_or_tools: Any) -> CoverageReport:
     found, covered = _Search(), _Search()
     found.visit(given)
     for node in found.nodes:
-        wrappers = compat.tool_call_wrappers(node)
+        wrappers = graph_compat.tool_call_wrappers(node)
         if _Search().visit(wrappers).has_middleware:
             covered.visit(list(node.tools_by_name.values()))
     by_middleware = {name for key, name in found.bare.items() if key in covered.bare}
@@ -110,7 +110,7 @@ class _Search:
         elif isinstance(held, _guard_middleware()):
             self.has_middleware = True
             return ()
-        elif compat.is_tool_node(held):
+        elif graph_compat.is_tool_node(held):
             self.nodes.append(held)
         return _parts(held)
 

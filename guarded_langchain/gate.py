@@ -12,18 +12,20 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool
 from langchain_core.utils.function_calling import convert_to_openai_function
 
-from guarded_core.call import Call, edit_note
-from guarded_core.context import ToolExecutionContext
-from guarded_core.errors import InvalidPayload, ToolExecutionError
+from guarded_core.ground.errors import InvalidPayload, ToolExecutionError
 from guarded_core.guard import Guard
-from guarded_core.ledger import CallKey
+from guarded_core.pipeline.call import Call, edit_note
 from guarded_core.rules.case import Rule
 from guarded_core.rules.engine import PolicyEngine
-from guarded_core.tool import ToolRisk, ToolSpec
-from guarded_langchain import compat, messages, resumes
+from guarded_core.session import ToolExecutionContext
+from guarded_core.store.ledger import CallKey
+from guarded_core.tools.spec import ToolRisk, ToolSpec
+from guarded_langchain import messages
 from guarded_langchain.arguments import CallArguments, Given, ToolArguments
+from guarded_langchain.graph import compat as graph_compat
+from guarded_langchain.graph import resumes
+from guarded_langchain.graph.siblings import awaiting_siblings, waiting_for_siblings
 from guarded_langchain.inner import runner
-from guarded_langchain.siblings import awaiting_siblings, waiting_for_siblings
 
 STRIPPED = "injected_arguments_stripped"
 
@@ -78,7 +80,7 @@ class Gate:
         arguments = self.arguments.of_call(proposal.given, proposal.tool_call_id)
 
         def function(effective: dict[str, Any]) -> Any:
-            own = compat.own_scratchpad(proposal.config, proposal.tool_call_id, hides_resume=resumes.is_spent())
+            own = graph_compat.own_scratchpad(proposal.config, proposal.tool_call_id, hides_resume=resumes.is_spent())
             with own as config:
                 return self._runner.run(effective, arguments, replace(proposal, config=config))
 
@@ -97,7 +99,7 @@ class Gate:
 
         async def function(effective: dict[str, Any]) -> Any:
             spent = await resumes.ais_spent()
-            with compat.own_scratchpad(proposal.config, proposal.tool_call_id, hides_resume=spent) as config:
+            with graph_compat.own_scratchpad(proposal.config, proposal.tool_call_id, hides_resume=spent) as config:
                 return await self._runner.arun(effective, arguments, replace(proposal, config=config))
 
         try:
@@ -139,7 +141,7 @@ class Gate:
     def _call(
         self, tool: BaseTool, proposal: Proposal, arguments: CallArguments, function: Callable[[dict[str, Any]], Any]
     ) -> Call:
-        given, sent, runtime = proposal.given, proposal.sent, compat.current_runtime()
+        given, sent, runtime = proposal.given, proposal.sent, graph_compat.current_runtime()
         context, no_context = self.guard.resolve(self.context, runtime=runtime)
         forged = given.forged or any(self.arguments.forges(call["args"]) for call in sent)
 
@@ -171,7 +173,7 @@ class Gate:
             key=_key(runtime, proposal.tool_call_id),
             encode=messages.encode,
             decode=lambda stored: messages.decode(self.spec.name, stored),
-            signals=compat.SIGNALS,
+            signals=graph_compat.SIGNALS,
             wraps_errors=False,
             notes=(STRIPPED,) if forged else (),
         )

@@ -10,8 +10,8 @@ from langchain_core.tools import BaseTool, ToolException
 from pydantic import ValidationError
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from guarded_core.errors import AnsweredByPerson, InvalidPayload, OutcomeUnknown, ToolExecutionError
-from guarded_core.payload import PayloadLimits, PayloadRefused, PayloadTooLarge, freeze
+from guarded_core.ground.errors import AnsweredByPerson, InvalidPayload, OutcomeUnknown, ToolExecutionError
+from guarded_core.ground.payload import PayloadLimits, PayloadRefused, PayloadTooLarge, freeze
 from guarded_langchain import compat
 
 _KEPT = PayloadLimits(bytes=16 << 20, nodes=1 << 20, depth=64)

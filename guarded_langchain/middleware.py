@@ -12,13 +12,14 @@ from typing import Any
 from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.tools import BaseTool
 
-from guarded_core.call import Call, never
-from guarded_core.context import ToolExecutionContext
-from guarded_core.errors import GuardConfigurationError, InvalidPayload, ToolExecutionError
+from guarded_core.ground.errors import GuardConfigurationError, InvalidPayload, ToolExecutionError
 from guarded_core.guard import Guard
-from guarded_core.tool import parse_risk, recorded_name
-from guarded_core.view import is_visible
+from guarded_core.pipeline.call import Call, never
+from guarded_core.preview.view import is_visible
+from guarded_core.session import ToolExecutionContext
+from guarded_core.tools.spec import parse_risk, recorded_name
 from guarded_langchain import compat
+from guarded_langchain.graph import compat as graph_compat
 from guarded_langchain.runtime import handing_over
 from guarded_langchain.tool import GuardedTool, guard_tool
 
@@ -167,7 +168,7 @@ class GuardMiddleware(AgentMiddleware[Any, Any, Any]):
     def _unknown(self, request: Any) -> Call:
         """A call that can only be refused: of no tool at all."""
         call = request.tool_call
-        context, no_context = self._guard.resolve(self._context, runtime=compat.current_runtime())
+        context, no_context = self._guard.resolve(self._context, runtime=graph_compat.current_runtime())
         return Call(
             tool=call["name"],
             spec=None,

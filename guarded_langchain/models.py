@@ -16,9 +16,9 @@ from pydantic.v1 import SecretBytes as SecretBytesV1
 from pydantic.v1 import SecretStr as SecretStrV1
 from pydantic.v1.fields import ModelField
 
-from guarded_core.arguments import check_model, dump, read, written
-from guarded_core.errors import InvalidTool
-from guarded_core.schema import complete
+from guarded_core.ground.errors import InvalidTool
+from guarded_core.tools.roundtrip import check_model, dump, read, written
+from guarded_core.tools.schema import complete
 
 _NO_JSON = "x-guarded-no-json"
 # Fields that pydantic makes up for a function's *args and **kwargs: LangChain leaves them out unless they were given.

@@ -12,13 +12,14 @@ from langchain_core.tools import BaseTool, BaseToolkit, StructuredTool, Tool
 from langchain_core.tools import tool as as_tool
 from pydantic import PrivateAttr
 
-from guarded_core.context import ToolExecutionContext
-from guarded_core.errors import DuplicateTool, GuardConfigurationError, InvalidTool
+from guarded_core.ground.errors import DuplicateTool, GuardConfigurationError, InvalidTool
 from guarded_core.guard import Guard
-from guarded_core.tool import ToolRisk, parse_risk
+from guarded_core.session import ToolExecutionContext
+from guarded_core.tools.spec import ToolRisk, parse_risk
 from guarded_langchain import compat
 from guarded_langchain.arguments import RUNTIME, is_json
 from guarded_langchain.gate import Gate, Proposal
+from guarded_langchain.graph import compat as graph_compat
 from guarded_langchain.messages import calls_of_message
 from guarded_langchain.runtime import handed_over
 
@@ -267,7 +268,7 @@ def _looking_like(entry: Callable[..., Any], function: Callable[..., Any], gate:
     entry.__qualname__ = getattr(function, "__qualname__", entry.__name__)
     entry.__doc__ = function.__doc__
     entry.__annotations__ = compat.resolved_hints(function)
-    if (runtime := compat.runtime_type()) and gate.arguments.runtime == RUNTIME:
+    if (runtime := graph_compat.runtime_type()) and gate.arguments.runtime == RUNTIME:
         # ToolNode then hands over its ToolRuntime: what it injected, and what the model really sent, can be told.
         entry.__annotations__[RUNTIME] = runtime
     entry.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]

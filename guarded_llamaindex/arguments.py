@@ -12,9 +12,9 @@ from llama_index.core.tools import BaseTool, FunctionTool
 from pydantic import BaseModel
 from workflows import Context
 
-from guarded_core.approval import SET_BY_APPLICATION
-from guarded_core.payload import freeze
-from guarded_core.schema.document import kinds
+from guarded_core.approvals.request import SET_BY_APPLICATION
+from guarded_core.ground.payload import freeze
+from guarded_core.tools.schema.document import kinds
 from guarded_llamaindex.compat import field_defaults, makes_its_outputs
 
 

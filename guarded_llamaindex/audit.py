@@ -9,10 +9,10 @@ from llama_index.core.agent.workflow import ToolCallResult
 from workflows.events import Event
 from workflows.handler import WorkflowHandler
 
-from guarded_core.call import Call, never
-from guarded_core.context import ToolExecutionContext
-from guarded_core.errors import AuditUnavailable, ToolExecutionError
+from guarded_core.ground.errors import AuditUnavailable, ToolExecutionError
 from guarded_core.guard import Guard
+from guarded_core.pipeline.call import Call, never
+from guarded_core.session import ToolExecutionContext
 from guarded_llamaindex.compat import NOT_FOUND, current_workflow_context
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from guarded_core.errors import GuardConfigurationError
+from guarded_core.ground.errors import GuardConfigurationError
 
 _log = logging.getLogger("guarded_llamaindex")
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from llama_index.core.agent.workflow import AgentWorkflow, BaseWorkflowAgent, CodeActAgent
 from llama_index.core.tools import BaseTool
 
-from guarded_core.errors import GuardConfigurationError
+from guarded_core.ground.errors import GuardConfigurationError
 from guarded_llamaindex.code_execution import UnsafeCodeExecution
 from guarded_llamaindex.compat import overrides
 from guarded_llamaindex.retriever import GuardedRetriever

@@ -7,8 +7,8 @@ from typing import Any, Protocol
 
 from llama_index.core.tools import FunctionTool
 
-from guarded_core.context import ToolExecutionContext
 from guarded_core.guard import Guard
+from guarded_core.session import ToolExecutionContext
 from guarded_llamaindex.tool import Listed, guard_tools
 
 

@@ -7,8 +7,8 @@ from typing import Any
 from llama_index.core.llms import TextBlock
 from llama_index.core.tools import ToolOutput
 
-from guarded_core.errors import AnsweredByPerson, ExecutionFailed, ToolExecutionError
-from guarded_core.payload import PayloadLimits, PayloadRefused, PayloadTooLarge, freeze, measure
+from guarded_core.ground.errors import AnsweredByPerson, ExecutionFailed, ToolExecutionError
+from guarded_core.ground.payload import PayloadLimits, PayloadRefused, PayloadTooLarge, freeze, measure
 from guarded_llamaindex.arguments import Bound
 
 _KEPT = PayloadLimits(bytes=16 << 20, nodes=1 << 20, depth=64)

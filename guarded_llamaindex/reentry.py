@@ -12,8 +12,8 @@ from workflows import Context
 from workflows.context.state_store import DictState
 from workflows.events import HumanResponseEvent
 
-from guarded_core.approval import new_id
-from guarded_core.ledger import CallKey
+from guarded_core.ground.ids import new_id
+from guarded_core.store.ledger import CallKey
 from guarded_llamaindex import compat
 
 _NONCE = "guarded_nonce"

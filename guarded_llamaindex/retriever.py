@@ -11,9 +11,9 @@ from llama_index.core.objects import ObjectRetriever
 from llama_index.core.schema import QueryType
 from llama_index.core.tools import AsyncBaseTool, BaseTool, ToolMetadata, ToolOutput
 
-from guarded_core.context import ToolExecutionContext
 from guarded_core.guard import Guard
-from guarded_core.view import is_visible
+from guarded_core.preview.view import is_visible
+from guarded_core.session import ToolExecutionContext
 from guarded_llamaindex.audit import refuse_unknown
 from guarded_llamaindex.compat import current_event, current_workflow_context
 from guarded_llamaindex.outputs import denied

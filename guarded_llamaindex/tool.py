@@ -13,12 +13,12 @@ from llama_index.core.tools import AsyncBaseTool, BaseTool, FunctionTool, ToolOu
 from pydantic.errors import PydanticUserError
 from typing_extensions import TypeVar
 
-from guarded_core.call import Call, edit_note
-from guarded_core.context import ToolExecutionContext
-from guarded_core.errors import DuplicateTool, InvalidTool, ToolExecutionError
+from guarded_core.ground.errors import DuplicateTool, InvalidTool, ToolExecutionError
 from guarded_core.guard import Guard
-from guarded_core.ledger import CallKey
-from guarded_core.tool import ToolRisk, ToolSpec
+from guarded_core.pipeline.call import Call, edit_note
+from guarded_core.session import ToolExecutionContext
+from guarded_core.store.ledger import CallKey
+from guarded_core.tools.spec import ToolRisk, ToolSpec
 from guarded_llamaindex.arguments import Bound, Parameters
 from guarded_llamaindex.code_execution import CodeExecutionRefused, UnsafeCodeExecution
 from guarded_llamaindex.compat import CALL_TOOL_CALLS_TWICE, SIGNALS, current_workflow_context, is_mcp_tool, unspanned

@@ -9,10 +9,11 @@ from typing import Any
 
 from workflows.events import InputRequiredEvent
 
-from guarded_core.approval import Answer, ApprovalRequest, Approvals, RequestState
-from guarded_core.approvers import Attached
-from guarded_core.display import request_text
-from guarded_core.errors import InvalidApproval
+from guarded_core.approvals.approver import Attached
+from guarded_core.approvals.card import request_text
+from guarded_core.approvals.decisions import Approvals
+from guarded_core.approvals.request import Answer, ApprovalRequest, RequestState
+from guarded_core.ground.errors import InvalidApproval
 from guarded_llamaindex import compat
 from guarded_llamaindex.reentry import ApprovalAnswered, is_nested
 

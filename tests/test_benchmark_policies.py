@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from guarded_core import load_policy
-from guarded_core.policy_file import dump_policy, parse_policy
-from guarded_core.policy_lint import lint
+from guarded_core.policy.file import dump_policy, parse_policy
+from guarded_core.policy.lint import lint
 
 POLICIES = sorted((Path(__file__).parents[1] / "benchmarks" / "agentdojo" / "policies").glob("*.toml"))
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from guarded_core import Guard, ToolExecutionError, ToolSpec
-from guarded_core.call import Call
+from guarded_core.pipeline.call import Call
 
 Invoke = Callable[[str, dict[str, Any]], Any]
 Run = Callable[[str, dict[str, Any]], Any]

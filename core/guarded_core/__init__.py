@@ -1,42 +1,42 @@
 """Guarded tools: the enforcement core, free of any framework.
 
-The modules, in the order a call walks them:
+The rooms, in the order a call walks them:
 
-==================  =================================================================
-`registry`,         the entries: AiTools directly; functions and framework tools
+============  =======================================================================
+`registry`,   the entries: AiTools directly; functions and framework tools
 `guard`
-`context`           who is calling: principal, tools, budget; the current session
-`flow`              `enforce`, the one pipeline; `steps` it yields, and their drivers
-`call`, `judge`     one call, and whether it may run: steps 1 to 8, by one policy and one snapshot
-`tool`              what a tool is, frozen and fingerprinted
-`payload`           untrusted JSON in: bounds, exact copy, canonical bytes, digest
-`schema`            closed and compiled; `arguments` and `function` for typed Python
-`policy`            allowlist, risks, limits, roles; `policy_file` for TOML
-`rules`             the engine, the kinds, the facts they see
-`provenance`        where a value came from: the user's words, the outputs, remembered for a session
-`approval`          one person, one payload, once; `approvers` ask
-`ledger`            one call, one execution
-`store`             budgets, windows, approvals, ledger: all or none
-`audit`             events, sinks, trails
-`view`, `decision`  what a model is shown; what would happen to a call
-`coverage`          what becomes of each tool's calls, as a matrix
-`display`           how all of it looks in notebooks and at terminals
-==================  =================================================================
+`session`     who is calling: principal, tools, budget; the current session
+`pipeline`    the one way of a call: `judge`, `flow`, the `steps` it yields
+`tools`       what a tool is, frozen and fingerprinted; its `schema`, closed and compiled
+`policy`      allowlist, risks, limits, roles; TOML files, lint
+`rules`       the engine, the kinds, the facts they see
+`provenance`  where a value came from: the user's words, the outputs
+`approvals`   one person, one payload, once; who is asked
+`store`       budgets, windows, approvals, the ledger: all or none
+`audit`       events, sinks, trails
+`preview`     what a model is shown; what would happen to a call, to each tool's calls
+`display`     how all of it looks in notebooks and at terminals
+`testing`     fakes for tests, and policies tried without tools
+`cli`         ``guarded …``
+`ground`      errors, payloads, bounds, ids: what all of them stand on
+============  =======================================================================
 """
 
 from typing import TYPE_CHECKING, Any
 
-from guarded_core.approval import Answer, ApprovalRequest, Approvals, HumanApproval, RequestState, Vote
-from guarded_core.approvers import Approver, CallbackApprover, ConsoleApprover, QueueApprover
+from guarded_core.approvals.approver import Approver
+from guarded_core.approvals.callback import CallbackApprover
+from guarded_core.approvals.console import ConsoleApprover
+from guarded_core.approvals.decisions import Approvals
+from guarded_core.approvals.notebook import NotebookApprover
+from guarded_core.approvals.queue import QueueApprover
+from guarded_core.approvals.request import Answer, ApprovalRequest, HumanApproval, RequestState, Vote
 from guarded_core.audit.chain import AuditKeys
 from guarded_core.audit.durable import DurableToolAuditTrail
 from guarded_core.audit.event import AuditEvent, Outcome
 from guarded_core.audit.memory import InMemoryToolAuditTrail
 from guarded_core.audit.sink import TeeSink, ToolAuditSink
-from guarded_core.context import ToolExecutionContext
-from guarded_core.coverage import Coverage
-from guarded_core.decision import Decision
-from guarded_core.errors import (
+from guarded_core.ground.errors import (
     AnsweredByPerson,
     ApprovalPayloadMismatch,
     ApprovalRejected,
@@ -64,21 +64,25 @@ from guarded_core.errors import (
     ToolNotFound,
     Unauthorized,
 )
+from guarded_core.ground.moved import MOVED, Moved
+from guarded_core.ground.payload import PayloadLimits
+from guarded_core.ground.violation import PolicyViolation
 from guarded_core.guard import Guard
-from guarded_core.notebook import NotebookApprover
-from guarded_core.payload import PayloadLimits
-from guarded_core.policy import Role, ToolExecutionPolicy, ToolSettings
+from guarded_core.policy.policy import Role, ToolExecutionPolicy, ToolSettings
+from guarded_core.preview.coverage import Coverage
+from guarded_core.preview.decision import Decision
+from guarded_core.preview.view import ToolView
 from guarded_core.registry import ToolRegistry
 from guarded_core.rules.case import Action, Rule
-from guarded_core.rules.engine import PolicyEngine, PolicyViolation
+from guarded_core.rules.engine import PolicyEngine
 from guarded_core.rules.state import StateStore
+from guarded_core.session import ToolExecutionContext
 from guarded_core.store.base import Store
 from guarded_core.store.memory import MemoryStore
-from guarded_core.tool import AiTool, ToolParam, ToolRisk, ToolSpec
-from guarded_core.view import ToolView
+from guarded_core.tools.spec import AiTool, ToolParam, ToolRisk, ToolSpec
 
 if TYPE_CHECKING:
-    from guarded_core.policy_file import PolicyWarning, load_policy
+    from guarded_core.policy.file import PolicyWarning, load_policy
 
 __all__ = [
     "Action",
@@ -151,10 +155,13 @@ __all__ = [
 ]
 
 
+Moved(MOVED).install()
+
+
 def __getattr__(name: str) -> Any:
     # The models of a policy file take longer to build than all the rest to load, and not everybody has a file.
     if name in ("PolicyWarning", "load_policy"):
-        from guarded_core import policy_file
+        from guarded_core.policy import file as policy_file
 
         return getattr(policy_file, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

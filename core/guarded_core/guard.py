@@ -10,33 +10,32 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
 
-from guarded_core.approval import Approvals
-from guarded_core.approvers import Approver, in_turn
+from guarded_core.approvals.approver import Approver, in_turn
+from guarded_core.approvals.decisions import Approvals
 from guarded_core.audit.chain import AuditKeys, KeysLike
 from guarded_core.audit.memory import InMemoryToolAuditTrail
 from guarded_core.audit.sink import ToolAuditSink
-from guarded_core.call import Authority, Call, never
-from guarded_core.context import ToolExecutionContext, current_context
-from guarded_core.coverage import Coverage, coverage
-from guarded_core.decision import Decision, preview
-from guarded_core.display import views
-from guarded_core.display.card import Card, Shown
-from guarded_core.errors import DuplicateTool, GuardConfigurationError, InvalidTool
-from guarded_core.flow import enforce
-from guarded_core.policy import DEFAULT_MAX_CALLS, ToolExecutionPolicy
+from guarded_core.ground.errors import DuplicateTool, GuardConfigurationError, InvalidTool
+from guarded_core.ground.shown import Shown
+from guarded_core.ground.wording import counted
+from guarded_core.pipeline.call import Authority, Call, never
+from guarded_core.pipeline.flow import enforce
+from guarded_core.pipeline.reconcile import reconcile
+from guarded_core.pipeline.steps import Services, arun, run
+from guarded_core.policy.policy import DEFAULT_MAX_CALLS, ToolExecutionPolicy
+from guarded_core.preview.coverage import Coverage, coverage
+from guarded_core.preview.decision import Decision, preview
+from guarded_core.preview.view import ToolView, visible_tools
 from guarded_core.provenance.memory import Provenance
-from guarded_core.reconcile import reconcile
 from guarded_core.rules.engine import PolicyEngine
 from guarded_core.rules.state import StateStore
-from guarded_core.spelling import counted
-from guarded_core.steps import Services, arun, run
+from guarded_core.session import ToolExecutionContext, current_context
 from guarded_core.store.base import Store
 from guarded_core.store.memory import MemoryStore
-from guarded_core.tool import ToolRisk, ToolSpec
-from guarded_core.view import ToolView, visible_tools
+from guarded_core.tools.spec import ToolRisk, ToolSpec
 
 if TYPE_CHECKING:
-    from guarded_core.function import PlainFunction
+    from guarded_core.tools.function import PlainFunction
 
 _log = logging.getLogger("guarded_core")
 
@@ -115,7 +114,7 @@ class Guard(Shown):
         Raises:
             InvalidPolicy: naming the file, the place in it and what would be right.
         """
-        from guarded_core.policy_file import load_policy
+        from guarded_core.policy.file import load_policy
 
         guard = cls(load_policy(path), **settings)
         guard._source = Path(path)
@@ -138,7 +137,7 @@ class Guard(Shown):
         if policy is None:
             if self._source is None:
                 raise GuardConfigurationError("this guard has no policy file; give reload() the new policy")
-            from guarded_core.policy_file import load_policy
+            from guarded_core.policy.file import load_policy
 
             policy = load_policy(self._source)
         self._policy = policy
@@ -300,7 +299,7 @@ class Guard(Shown):
             DuplicateTool: the name is taken.
         """
 
-        from guarded_core.function import PlainFunction  # with it comes pydantic, which only typed functions need
+        from guarded_core.tools.function import PlainFunction  # with it comes pydantic, which only typed functions need
 
         def guarded(function: F) -> F:
             plain = PlainFunction(function, name=name, description=description, risk=risk)
@@ -417,9 +416,6 @@ class Guard(Shown):
             function=(plain.arun if plain.is_async else plain.run) if plain else never,
             complete=plain.complete if plain else None,
         )
-
-    def _card(self) -> Card:
-        return views.guard(self, self.coverage())
 
     def __repr__(self) -> str:
         return f"<Guard of {counted(len(self._specs), 'tool')}, {self._policy!r}>"

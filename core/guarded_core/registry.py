@@ -7,17 +7,17 @@ import threading
 from typing import Any
 
 from guarded_core.audit.sink import ToolAuditSink
-from guarded_core.call import Authority, Call, never
-from guarded_core.context import ToolExecutionContext
-from guarded_core.errors import DuplicateTool, GuardConfigurationError, ToolNotFound
-from guarded_core.flow import enforce
-from guarded_core.payload import PayloadLimits, freeze
-from guarded_core.policy import ToolExecutionPolicy
+from guarded_core.ground.errors import DuplicateTool, GuardConfigurationError, ToolNotFound
+from guarded_core.ground.payload import PayloadLimits, freeze
+from guarded_core.pipeline.call import Authority, Call, never
+from guarded_core.pipeline.flow import enforce
+from guarded_core.pipeline.steps import Services, arun, run
+from guarded_core.policy.policy import ToolExecutionPolicy
+from guarded_core.preview.view import ToolView, openai_schema, visible_tools
 from guarded_core.rules.engine import PolicyEngine
 from guarded_core.rules.state import StateStore
-from guarded_core.steps import Services, arun, run
-from guarded_core.tool import AiTool, ToolSpec
-from guarded_core.view import ToolView, openai_schema, visible_tools
+from guarded_core.session import ToolExecutionContext
+from guarded_core.tools.spec import AiTool, ToolSpec
 
 
 class ToolRegistry:

@@ -17,8 +17,8 @@ from typing import Any
 import jsonschema
 import pytest
 
-from guarded_core.errors import InvalidTool
-from guarded_core.schema import Validator, lint
+from guarded_core.ground.errors import InvalidTool
+from guarded_core.tools.schema import Validator, lint
 
 VARIABLE = "JSON_SCHEMA_TEST_SUITE"
 FOLDER = Path(os.environ[VARIABLE], "draft2020-12") if os.environ.get(VARIABLE) else None

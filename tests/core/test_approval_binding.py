@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from guarded_core import ApprovalRequest, HumanApprovalRequired, ToolExecutionPolicy, ToolRisk, ToolSettings, ToolSpec
-from guarded_core.approval import Approvals, RequestState
-from guarded_core.call import Authority, Call
-from guarded_core.context import ToolExecutionContext
-from guarded_core.flow import enforce
-from guarded_core.ledger import CallKey
+from guarded_core.approvals.decisions import Approvals
+from guarded_core.approvals.request import RequestState
+from guarded_core.pipeline.call import Authority, Call
+from guarded_core.pipeline.flow import enforce
+from guarded_core.pipeline.steps import Services, run
 from guarded_core.rules.kinds import RequireApproval
-from guarded_core.steps import Services, run
+from guarded_core.session import ToolExecutionContext
+from guarded_core.store.ledger import CallKey
 from guarded_core.store.memory import MemoryStore
 
 SCHEMA = {

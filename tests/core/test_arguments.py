@@ -8,9 +8,9 @@ import pytest
 from pydantic import BaseModel, model_validator
 
 from guarded_core import Guard, ToolExecutionPolicy
-from guarded_core.arguments import written
-from guarded_core.errors import InvalidPayload, PolicyDenied
+from guarded_core.ground.errors import InvalidPayload, PolicyDenied
 from guarded_core.rules.kinds import DenyToolParam
+from guarded_core.tools.roundtrip import written
 
 
 @pytest.mark.parametrize("other", [1.0, True, "1", None, float("nan"), [1], {"a": 1}])

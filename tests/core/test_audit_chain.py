@@ -20,7 +20,7 @@ from guarded_core.audit.durable import DurableToolAuditTrail
 from guarded_core.audit.event import AuditEvent, Outcome
 from guarded_core.audit.frames import Header, encode_event, encode_frame, is_frame
 from guarded_core.audit.verify import read, unsettled, verify
-from guarded_core.errors import ToolAuditTrailError
+from guarded_core.ground.errors import ToolAuditTrailError
 
 OLD, NEW = b"old-secret-of-32-bytes-xxxxxxxxxx", b"new-secret-of-32-bytes-yyyyyyyyyy"
 KEYS = AuditKeys({"2026": NEW, "2025": OLD})

@@ -18,7 +18,7 @@ from guarded_core.audit.durable import DurableToolAuditTrail
 from guarded_core.audit.event import Outcome
 from guarded_core.audit.repair import repair
 from guarded_core.audit.verify import read, unsettled, verify
-from guarded_core.errors import ToolAuditTrailError
+from guarded_core.ground.errors import ToolAuditTrailError
 
 RUNS = int(os.environ.get("GUARDED_CRASH_RUNS", "8"))
 KEYS = {"k": b"crash-secret-of-32-bytes-xxxxxxxx"}

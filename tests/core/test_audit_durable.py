@@ -28,7 +28,7 @@ from guarded_core.audit.event import AuditEvent, Outcome
 from guarded_core.audit.repair import repair
 from guarded_core.audit.sink import ToolAuditSink
 from guarded_core.audit.verify import read, verify
-from guarded_core.errors import ToolAuditTrailError
+from guarded_core.ground.errors import ToolAuditTrailError
 
 LONG = "x" * 2000  # a reason that makes an event large
 

@@ -19,7 +19,7 @@ from guarded_core.audit.durable import DurableToolAuditTrail
 from guarded_core.audit.event import AuditEvent, Outcome
 from guarded_core.audit.group_commit import Entry, GroupCommit
 from guarded_core.audit.verify import read, verify
-from guarded_core.errors import ToolAuditTrailError
+from guarded_core.ground.errors import ToolAuditTrailError
 
 
 class Gate:

@@ -17,11 +17,11 @@ from guarded_core import (
     ToolSettings,
     ToolSpec,
 )
-from guarded_core.approval import SET_BY_APPLICATION
-from guarded_core.call import Call
-from guarded_core.ledger import CallKey
-from guarded_core.policy_file import load_policy
+from guarded_core.approvals.request import SET_BY_APPLICATION
+from guarded_core.pipeline.call import Call
+from guarded_core.policy.file import load_policy
 from guarded_core.rules.kinds import AllowToolParam
+from guarded_core.store.ledger import CallKey
 from guarded_core.testing import ScriptedApprover
 from tests.core.pausing import Pause, Waiting
 

@@ -19,7 +19,7 @@ from guarded_core import (
     ToolExecutionPolicy,
     ToolSettings,
 )
-from guarded_core.approval import RequestState
+from guarded_core.approvals.request import RequestState
 from guarded_core.cli.app import app
 
 pytest.importorskip("sqlalchemy")

@@ -11,12 +11,12 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from guarded_core import Guard, ToolExecutionPolicy
-from guarded_core.approval import new_id
 from guarded_core.audit.chain import Head
 from guarded_core.audit.event import AuditEvent, Outcome
 from guarded_core.cli.audit import app
-from guarded_core.ledger import CallState, LedgerEntry
+from guarded_core.ground.ids import new_id
 from guarded_core.store.base import Change
+from guarded_core.store.ledger import CallState, LedgerEntry
 
 sql = pytest.importorskip("guarded_core.store.sql")
 

@@ -13,10 +13,10 @@ from typer.testing import CliRunner, Result
 
 from guarded_core.cli.policy import app
 from guarded_core.cli.tools import spec_of
-from guarded_core.errors import InvalidTool
-from guarded_core.policy_file import load_policy, parse_policy, policy_json_schema
-from guarded_core.policy_start import starting_policy
-from guarded_core.tool import ToolRisk, ToolSpec
+from guarded_core.ground.errors import InvalidTool
+from guarded_core.policy.file import load_policy, parse_policy, policy_json_schema
+from guarded_core.policy.start import starting_policy
+from guarded_core.tools.spec import ToolRisk, ToolSpec
 
 POLICY = """
 version = 1

@@ -32,10 +32,12 @@ from guarded_core import (
     ToolSettings,
     Vote,
 )
-from guarded_core.display import payload_text, timeline, visible
-from guarded_core.display.card import MAX_ROWS, Card, Cell, Grid, Shown, plain
-from guarded_core.display.html import STYLE, TONES
-from guarded_core.display.timeline import MAX_EVENTS
+from guarded_core.audit.timeline import MAX_EVENTS, timeline
+from guarded_core.display import payload_text, visible
+from guarded_core.display.card import MAX_ROWS, Card, Cell, Grid, plain
+from guarded_core.display.html import STYLE, TONES, card_html
+from guarded_core.display.terminal import card_rich
+from guarded_core.ground.shown import Shown
 from guarded_core.rules.kinds import (
     DenyTool,
     DenyToolParam,
@@ -190,7 +192,7 @@ def test_card_in_html() -> None:
         grids=(Grid(("a", "b"), ((Cell("1"), Cell("x", "good")),), "Rows"), Grid(("c",), ())),
         payload='{"a": "<b>"}',
     )
-    head, _, body = card.html().partition("</style>")
+    head, _, body = card_html(card).partition("</style>")
     assert head == f'<div class="guarded-tools"><style>\n{STYLE}'
     assert body == (
         '<p><b>Call &lt;1&gt;</b> <b class="tone bad">denied</b></p>'
@@ -204,7 +206,7 @@ def test_card_in_html() -> None:
 def test_card_at_a_terminal() -> None:
     """The same card, for rich: title and badge, facts, tables, payload."""
     card = Card("Call", Cell("denied", "bad"), (("tool", "pay"),), (Grid(("a",), (plain(["1"]),), "Rows"),), "{}")
-    lines = [line.strip() for line in terminal(card.rich()).splitlines()]
+    lines = [line.strip() for line in terminal(card_rich(card)).splitlines()]
     assert lines == [
         "Call  denied",
         "tool  pay",

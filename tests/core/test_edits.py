@@ -34,11 +34,11 @@ from guarded_core import (
     ToolSettings,
     ToolSpec,
 )
-from guarded_core.approval import SET_BY_APPLICATION, RequestState
-from guarded_core.approvers import LastApproved
-from guarded_core.call import Call, edit_note
-from guarded_core.ledger import CallKey
+from guarded_core.approvals.console import LastApproved
+from guarded_core.approvals.request import SET_BY_APPLICATION, RequestState
+from guarded_core.pipeline.call import Call, edit_note
 from guarded_core.rules.kinds import LimitToolParam, RequireApproval
+from guarded_core.store.ledger import CallKey
 from guarded_core.testing import RecordingSink, ScriptedApprover
 from tests.core.pausing import Pause, Waiting
 

@@ -22,13 +22,13 @@ from guarded_core import (
     ToolExecutionPolicy,
     ToolSpec,
 )
-from guarded_core.call import Authority, Call
-from guarded_core.flow import enforce
-from guarded_core.ledger import CallKey
-from guarded_core.payload import PayloadRefused
+from guarded_core.ground.payload import PayloadRefused
+from guarded_core.pipeline.call import Authority, Call
+from guarded_core.pipeline.flow import enforce
+from guarded_core.pipeline.steps import Services, run
 from guarded_core.rules.kinds import RequireApproval
-from guarded_core.steps import Services, run
 from guarded_core.store.base import Conflict
+from guarded_core.store.ledger import CallKey
 from guarded_core.store.memory import MemoryStore
 
 SPEC = ToolSpec.of(

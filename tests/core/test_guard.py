@@ -36,8 +36,8 @@ from guarded_core import (
     ToolSettings,
     Unauthorized,
 )
-from guarded_core.call import Call
-from guarded_core.ledger import CallKey
+from guarded_core.pipeline.call import Call
+from guarded_core.store.ledger import CallKey
 
 
 def make_guard(tools: Any = None, **settings: Any) -> Guard:

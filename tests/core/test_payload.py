@@ -26,8 +26,8 @@ import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guarded_core.errors import InvalidPolicy
-from guarded_core.payload import (
+from guarded_core.ground.errors import InvalidPolicy
+from guarded_core.ground.payload import (
     MAX_DEPTH,
     Payload,
     PayloadLimits,

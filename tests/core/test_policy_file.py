@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guarded_core.errors import InvalidPolicy
-from guarded_core.payload import PayloadLimits
-from guarded_core.policy import Role, ToolExecutionPolicy, ToolSettings
-from guarded_core.policy_file import PolicyWarning, dump_policy, load_policy, parse_policy, policy_json_schema
+from guarded_core.ground.errors import InvalidPolicy
+from guarded_core.ground.payload import PayloadLimits
+from guarded_core.policy.file import PolicyWarning, dump_policy, load_policy, parse_policy, policy_json_schema
+from guarded_core.policy.policy import Role, ToolExecutionPolicy, ToolSettings
 from guarded_core.rules.case import Action
 from guarded_core.rules.engine import PolicyEngine
 from guarded_core.rules.kinds import (
@@ -27,7 +27,7 @@ from guarded_core.rules.kinds import (
     RateLimitTool,
     RequireApproval,
 )
-from guarded_core.tool import ToolRisk
+from guarded_core.tools.spec import ToolRisk
 
 FULL = """
 version = 1

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from guarded_core.policy import ToolExecutionPolicy, ToolSettings
-from guarded_core.policy_lint import LintFinding, lint
+from guarded_core.ground.pointer import Param
+from guarded_core.policy.lint import LintFinding, lint
+from guarded_core.policy.policy import ToolExecutionPolicy, ToolSettings
 from guarded_core.rules.case import Rule
 from guarded_core.rules.kinds import (
     AllowToolParam,
@@ -23,7 +24,6 @@ from guarded_core.rules.kinds import (
     RequireApproval,
     RequireState,
 )
-from guarded_core.rules.params import Param
 from guarded_core.rules.reach import missing
 
 SCHEMAS: dict[str, dict[str, Any]] = {

@@ -16,9 +16,9 @@ from guarded_core import (
     InvalidPolicy,
     PolicyDenied,
 )
-from guarded_core.approvers import CallbackApprover
-from guarded_core.errors import GuardConfigurationError
-from guarded_core.policy import ToolExecutionPolicy
+from guarded_core.approvals.callback import CallbackApprover
+from guarded_core.ground.errors import GuardConfigurationError
+from guarded_core.policy.policy import ToolExecutionPolicy
 
 
 def write(path: Path, *rules: str, risk: str = "mutating") -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guarded_core.errors import PolicyDenied
+from guarded_core.ground.errors import PolicyDenied
 from guarded_core.rules.case import Action, Case, Finding, Reservation, Rule, Scope, Window
 from guarded_core.rules.engine import Judgement, PolicyEngine, PolicyViolation
 from guarded_core.rules.kinds import (

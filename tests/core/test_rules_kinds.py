@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import pytest
 
 from guarded_core.audit.event import AuditEvent, Outcome
-from guarded_core.errors import InvalidPolicy
+from guarded_core.ground.errors import InvalidPolicy
 from guarded_core.rules.case import Action, Case, Finding, Rule, Scope
 from guarded_core.rules.engine import PolicyEngine
 from guarded_core.rules.kinds import (

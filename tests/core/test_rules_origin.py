@@ -17,13 +17,13 @@ from guarded_core import (
     ToolExecutionPolicy,
     ToolSettings,
 )
-from guarded_core.errors import CallBudgetExhausted
-from guarded_core.policy_file import dump_policy, parse_policy
-from guarded_core.policy_lint import lint
-from guarded_core.policy_trial import Earlier, PolicyCase, run_cases
+from guarded_core.ground.errors import CallBudgetExhausted
+from guarded_core.policy.file import dump_policy, parse_policy
+from guarded_core.policy.lint import lint
 from guarded_core.provenance.origin import Origin
 from guarded_core.rules.case import Action, Case
 from guarded_core.rules.kinds import RequireOrigin
+from guarded_core.testing.trial import Earlier, PolicyCase, run_cases
 
 POLICY = """
 version = 1

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guarded_core.errors import InvalidPolicy
-from guarded_core.payload import freeze
-from guarded_core.rules.params import ABSENT, Param, exact, has_text, text_of, texts_of
+from guarded_core.ground.errors import InvalidPolicy
+from guarded_core.ground.payload import freeze
+from guarded_core.ground.pointer import ABSENT, Param
 from guarded_core.rules.patterns import Pattern, is_glob, names_tool
+from guarded_core.rules.values import exact, has_text, text_of, texts_of
 
 ORDER = {
     "id": "o-1",

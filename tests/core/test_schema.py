@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
 from guarded_core import ToolParam
-from guarded_core.errors import InvalidTool
-from guarded_core.schema import Validator, close, complete, from_params, lint, narrow
+from guarded_core.ground.errors import InvalidTool
+from guarded_core.tools.schema import Validator, close, complete, from_params, lint, narrow
 
 
 def tool(**properties: Any) -> dict[str, Any]:

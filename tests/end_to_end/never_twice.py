@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
 from guarded_core import Guard, InvalidApproval, MemoryStore, ToolExecutionPolicy, ToolSettings
-from guarded_core.approval import ApprovalRequest, RequestState
+from guarded_core.approvals.request import ApprovalRequest, RequestState
 from guarded_core.store.base import Query
 
 POINTS = (

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from guarded_core.cli.agents import agents
 from guarded_core.cli.app import app
-from guarded_core.cli.scenes import SCENES, Played, Stage
-from guarded_core.cli.shop import Shop
+from guarded_core.cli.demo.agents import agents
+from guarded_core.cli.demo.scenes import SCENES, Played, Stage
+from guarded_core.cli.demo.shop import Shop
 from guarded_core.testing import ScriptedApprover
 
 Play = Callable[[Stage, Any, Any], Played]

@@ -23,7 +23,9 @@ from langgraph.prebuilt import tool_node as node_module
 from langgraph.types import Command, interrupt
 
 from guarded_core import Guard, ToolExecutionPolicy
-from guarded_langchain import compat, guard_tool, resumes
+from guarded_langchain import compat, guard_tool
+from guarded_langchain.graph import compat as graph_compat
+from guarded_langchain.graph import resumes
 from guarded_langchain.testing import ScriptedChatModel, says, tool_call
 
 HOOKS = {
@@ -91,10 +93,10 @@ def test_injected_arguments_are_found() -> None:
 
     names = {"state", "mood", "store", "tool_call_id", "user", "runtime"}
     assert compat.injected_arguments(sample) == names
-    assert compat.state_fields(sample) == {"state": None, "mood": "mood"}
+    assert graph_compat.state_fields(sample) == {"state": None, "mood": "mood"}
     assert compat.id_arguments(sample) == {"tool_call_id"}
-    assert compat.framework_arguments(sample) == {"state", "mood", "store"}
-    assert compat.runtime_parameter(sample) == "runtime"
+    assert graph_compat.framework_arguments(sample) == {"state", "mood", "store"}
+    assert graph_compat.runtime_parameter(sample) == "runtime"
     assert compat.config_parameter(sample.func) == "config"  # type: ignore[attr-defined]
 
 
@@ -115,8 +117,8 @@ def test_tool_nodes_find_what_they_inject_in_the_entries() -> None:
 
 def test_tool_nodes_keep_their_wrappers() -> None:
     """`coverage_report` looks there for the middleware."""
-    assert compat.tool_call_wrappers(ToolNode([])) == []
-    assert compat.tool_call_wrappers(ToolNode([], wrap_tool_call=lambda request, execute: execute(request)))
+    assert graph_compat.tool_call_wrappers(ToolNode([])) == []
+    assert graph_compat.tool_call_wrappers(ToolNode([], wrap_tool_call=lambda request, execute: execute(request)))
 
 
 @pytest.mark.parametrize(("first", "expected"), [(True, [True, False]), (False, [False])])
@@ -155,13 +157,13 @@ def test_a_middleware_is_told_whether_another_is_inside(first: bool, expected: l
 
 def test_runtimes_are_found_in_a_graph_only() -> None:
     """`current_runtime` is the running graph's, and None elsewhere."""
-    assert compat.current_runtime() is None
+    assert graph_compat.current_runtime() is None
     found: list[Any] = []
 
     @tool
     def sample(a: int) -> str:
         """Look."""
-        found.append(compat.current_runtime())
+        found.append(graph_compat.current_runtime())
         return "ran"
 
     sample.invoke({"a": 1})
@@ -186,7 +188,7 @@ class Entered:
         self.graph = builder.compile(checkpointer=self.saver)
 
     def asks(self, state: MessagesState) -> dict[str, Any]:
-        config, place = get_config(), compat.current_place()
+        config, place = get_config(), graph_compat.current_place()
         assert place is not None
         scratchpad = config["configurable"]["__pregel_scratchpad"]
         self.found.append(
@@ -195,7 +197,7 @@ class Entered:
                 "place": place,
                 "shown": place.shown(),
                 "resume": scratchpad.get_null_resume(False),
-                "run": compat.current_run(),
+                "run": graph_compat.current_run(),
                 "carried": resumes.current(),
             }
         )
@@ -247,4 +249,4 @@ def test_what_a_graph_shows_and_was_resumed_with() -> None:
 def test_what_is_no_end_of_a_task() -> None:
     """What LangGraph itself writes of a task that has not ended; older versions have no list of it."""
     status = pytest.importorskip("langgraph.pregel._task_status")
-    assert set(compat._CONTROL) == status.CONTROL_WRITES
+    assert set(graph_compat._CONTROL) == status.CONTROL_WRITES

@@ -18,8 +18,10 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command, interrupt
 
 from guarded_core import GuardConfigurationError, MemoryStore
-from guarded_core.approval import RequestState
-from guarded_langchain import InterruptApprover, compat, guard_tools, resumes
+from guarded_core.approvals.request import RequestState
+from guarded_langchain import InterruptApprover, guard_tools
+from guarded_langchain.graph import compat as graph_compat
+from guarded_langchain.graph import resumes
 from tests.langchain.graphs import CONFIG, KINDS, PAY, THREE, Desk, Runs, graph, plan
 
 HITL: dict[str, Any] = {
@@ -47,9 +49,9 @@ ENDS = {
 }
 
 
-ANSWERS = "any" if compat.TAKES_BARE_VALUES else "by_id"
+ANSWERS = "any" if graph_compat.TAKES_BARE_VALUES else "by_id"
 takes_bare = pytest.mark.skipif(
-    not compat.TAKES_BARE_VALUES, reason="this LangGraph takes no bare replies, and the approver says so"
+    not graph_compat.TAKES_BARE_VALUES, reason="this LangGraph takes no bare replies, and the approver says so"
 )
 
 
@@ -65,7 +67,7 @@ def by_id(interrupt: Any, reply: Any) -> Any:
 
 def bare(interrupt: Any, reply: Any) -> Any:
     """The reply as it is, where this LangGraph takes one."""
-    return Command(resume=reply) if compat.TAKES_BARE_VALUES else by_id(interrupt, reply)
+    return Command(resume=reply) if graph_compat.TAKES_BARE_VALUES else by_id(interrupt, reply)
 
 
 @pytest.mark.parametrize("form", [bare, by_id])
@@ -531,7 +533,7 @@ def test_a_saver_that_is_only_to_be_awaited(tmp_path: Any) -> None:
         async with AsyncSqliteSaver.from_conn_string(str(tmp_path / "checkpoints.db")) as saver:
             built = builder.compile(checkpointer=saver)
             (shown,) = (await built.ainvoke({"messages": []}, CONFIG))["__interrupt__"]
-            if compat.TAKES_BARE_VALUES:
+            if graph_compat.TAKES_BARE_VALUES:
                 (shown,) = (await built.ainvoke(bare(shown, HITL["approve"]), CONFIG))["__interrupt__"]
             return await built.ainvoke(by_id(shown, HITL["approve"]), CONFIG)
 
@@ -561,7 +563,7 @@ def test_who_is_asked_by_the_runtime() -> None:
 
 def test_an_older_langgraph(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that refuses bare values beside parallel calls serves replies by id alone, and the developer is told."""
-    monkeypatch.setattr(compat, "TAKES_BARE_VALUES", False)
+    monkeypatch.setattr(graph_compat, "TAKES_BARE_VALUES", False)
     with pytest.raises(GuardConfigurationError, match=r'update it, or set answers="by_id"'):
         InterruptApprover(identify=lambda runtime: "kim")
     InterruptApprover(identify=lambda runtime: "kim", answers="by_id")

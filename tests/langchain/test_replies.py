@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from guarded_core import Answer, ApprovalRequest
-from guarded_langchain.replies import DECISIONS, Decision, RefusedReply, read
+from guarded_langchain.graph.replies import DECISIONS, Decision, RefusedReply, read
 
 ARGUMENTS = {"order": 7, "note": "late", "items": [1, 2], "gift": False, "coupon": None}
 REQUEST = ApprovalRequest(

@@ -11,7 +11,8 @@ from uuid import uuid4
 import pytest
 from langgraph.types import Command
 
-from guarded_langchain import InterruptApprover, resumes
+from guarded_langchain import InterruptApprover
+from guarded_langchain.graph import resumes
 from tests.langchain.graphs import KINDS, PAY, THREE, Desk, Runs
 
 

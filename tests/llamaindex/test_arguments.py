@@ -11,7 +11,7 @@ from llama_index.core.workflow import Context
 from pydantic import BaseModel, Field, field_validator
 
 from guarded_core import Guard, InvalidTool, ToolExecutionPolicy, ToolSettings
-from guarded_core.approval import SET_BY_APPLICATION
+from guarded_core.approvals.request import SET_BY_APPLICATION
 from guarded_core.rules.kinds import LimitToolParam
 from guarded_core.testing import ScriptedApprover
 from guarded_llamaindex import guard_tool

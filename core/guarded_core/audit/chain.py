@@ -16,7 +16,7 @@ from typing import Any, Self, TypeAlias
 
 import orjson
 
-from guarded_core.errors import ToolAuditTrailError
+from guarded_core.ground.errors import ToolAuditTrailError
 
 Seal: TypeAlias = Callable[[bytes], bytes]
 KeysLike: TypeAlias = "AuditKeys | Mapping[str, bytes] | Sequence[bytes] | bytes | None"

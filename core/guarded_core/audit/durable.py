@@ -10,23 +10,23 @@ from functools import partial
 from os import PathLike
 from typing import Any, ClassVar, Self
 
+from guarded_core.audit.card import events_grid
 from guarded_core.audit.chain import AuditKeys, Head, KeysLike
 from guarded_core.audit.event import AuditEvent, Outcome
 from guarded_core.audit.files import trail_path
 from guarded_core.audit.frames import encode_event
 from guarded_core.audit.group_commit import GroupCommit
 from guarded_core.audit.room import Room
+from guarded_core.audit.trail import Trail
 from guarded_core.audit.verify import read, settled, unsettled
 from guarded_core.audit.writer import Item, Pending, TrailWriter
-from guarded_core.display import views
-from guarded_core.display.card import Card, Shown
-from guarded_core.errors import ToolAuditTrailError
+from guarded_core.ground.errors import ToolAuditTrailError
 
 DEFAULT_BYTES = 16 * 1024 * 1024
 DEFAULT_RECORDS = 4096
 
 
-class DurableToolAuditTrail(Shown):
+class DurableToolAuditTrail(Trail):
     """Appends events to a file, each chained to the one before and synced to the disk before `append` returns.
 
     Made by `open`. One process writes it, with as many threads and tasks as it likes: those that append at the same
@@ -169,14 +169,14 @@ class DurableToolAuditTrail(Shown):
     def __exit__(self, *exc: object) -> None:
         self.close()
 
+    def __len__(self) -> int:
+        return self._writer.count
+
     def __repr__(self) -> str:
         return f"<DurableToolAuditTrail of {self._writer.count} records>"
 
     def __str__(self) -> str:
-        return views.events(self.recent).text()
-
-    def _card(self) -> Card:
-        return views.trail(self.recent, self._writer.count)
+        return events_grid(self.recent).text()
 
 
 def _close(writer: TrailWriter, group: GroupCommit[Item]) -> None:

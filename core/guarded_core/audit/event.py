@@ -7,14 +7,9 @@ from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Any, Self
 
-from guarded_core.display import views
-from guarded_core.display.card import Card, Shown
-from guarded_core.tool import ToolRisk
-
-MAX_PRINCIPAL = 256
-MAX_REASON = 2048
-MAX_NAME = 128
-MAX_LIST = 64
+from guarded_core.ground.bounds import MAX_LIST, MAX_NAME, MAX_PRINCIPAL, MAX_REASON
+from guarded_core.ground.shown import Shown
+from guarded_core.tools.spec import ToolRisk
 
 
 class Outcome(StrEnum):
@@ -134,9 +129,6 @@ class AuditEvent(Shown):
             number = getattr(self, name)
             if type(number) is not int or not 0 <= number < 1 << 63:
                 raise ValueError(f"not an audit event: {name} is no count")
-
-    def _card(self) -> Card:
-        return views.event(self)
 
 
 _FIELDS = tuple((f.name, f.default) for f in fields(AuditEvent))

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from os import PathLike
 
-from guarded_core.errors import ToolAuditTrailError
+from guarded_core.ground.errors import ToolAuditTrailError
 
 try:
     import fcntl

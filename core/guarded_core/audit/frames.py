@@ -21,8 +21,8 @@ import orjson
 
 from guarded_core.audit.chain import Seal
 from guarded_core.audit.event import AuditEvent, Outcome
-from guarded_core.errors import ToolAuditTrailError
-from guarded_core.tool import ToolRisk
+from guarded_core.ground.errors import ToolAuditTrailError
+from guarded_core.tools.spec import ToolRisk
 
 MAGIC = b"guarded-audit:"
 VERSION = b"1"

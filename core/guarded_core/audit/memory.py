@@ -7,15 +7,13 @@ from collections import deque
 from typing import ClassVar
 
 from guarded_core.audit.event import AuditEvent
-from guarded_core.display import views
-from guarded_core.display.card import Card, Shown
-from guarded_core.errors import ToolAuditTrailError
+from guarded_core.audit.trail import RECENT, Trail
+from guarded_core.ground.errors import ToolAuditTrailError
 
 MAX_CAPACITY = 1_000_000
-_SHOWN = 20
 
 
-class InMemoryToolAuditTrail(Shown):
+class InMemoryToolAuditTrail(Trail):
     """Keeps the newest `capacity` events; the oldest go first.
 
     Args:
@@ -47,6 +45,11 @@ class InMemoryToolAuditTrail(Shown):
             return tuple(self._records)
 
     @property
+    def recent(self) -> tuple[tuple[int, AuditEvent], ...]:
+        """The newest twenty events with their numbers, oldest first."""
+        return self.records[-RECENT:]
+
+    @property
     def events(self) -> tuple[AuditEvent, ...]:
         """The kept events, oldest first."""
         return tuple(event for _, event in self.records)
@@ -56,6 +59,3 @@ class InMemoryToolAuditTrail(Shown):
 
     def __repr__(self) -> str:
         return f"<InMemoryToolAuditTrail of {len(self)} events, {self._sequence} appended>"
-
-    def _card(self) -> Card:
-        return views.trail(self.records[-_SHOWN:], len(self))

@@ -14,7 +14,9 @@ from guarded_core.audit.chain import AuditKeys, KeysLike, seal_for, signing_id
 from guarded_core.audit.event import AuditEvent, Outcome
 from guarded_core.audit.frames import encode_event, encode_frame
 from guarded_core.audit.walk import Chain, load_head, walk
-from guarded_core.errors import ToolAuditTrailError
+from guarded_core.ground.errors import ToolAuditTrailError
+
+__all__ = ["Repair", "repair"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

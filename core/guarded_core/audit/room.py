@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from guarded_core.audit.event import AuditEvent, Outcome
 from guarded_core.audit.frames import TERMINAL_GROWTH
-from guarded_core.errors import ToolAuditTrailError
+from guarded_core.ground.errors import ToolAuditTrailError
 
 MIN_BYTES = 512
 MAX_BYTES = 1 << 40

@@ -11,7 +11,9 @@ from guarded_core.audit.event import TERMINAL, AuditEvent, Outcome
 from guarded_core.audit.files import trail_path
 from guarded_core.audit.frames import frame_event
 from guarded_core.audit.walk import Chain, Progress, walk
-from guarded_core.errors import ToolAuditTrailError
+from guarded_core.ground.errors import ToolAuditTrailError
+
+__all__ = ["Verification", "read", "settled", "unsettled", "verify"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

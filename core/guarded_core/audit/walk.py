@@ -9,7 +9,7 @@ from typing import TypeAlias
 from guarded_core.audit.chain import ORIGIN, AuditKeys, Head, Seal, plain_seal, seal_for
 from guarded_core.audit.files import closed_path, closed_segments, has_writer, open_to_read, os_errors, read_head_file
 from guarded_core.audit.frames import DIGEST, MAX_LINE, Header, is_frame, parse_header
-from guarded_core.errors import ToolAuditTrailError
+from guarded_core.ground.errors import ToolAuditTrailError
 
 Progress: TypeAlias = Callable[[int, int], None]
 

@@ -18,7 +18,7 @@ from guarded_core.audit.frames import Header, encode_frame, frame_event
 from guarded_core.audit.group_commit import Entry
 from guarded_core.audit.room import Room
 from guarded_core.audit.walk import Chain, load_head, walk
-from guarded_core.errors import ToolAuditTrailError
+from guarded_core.ground.errors import ToolAuditTrailError
 
 RECENT = 20
 

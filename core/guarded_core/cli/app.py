@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from guarded_core.cli import approvals, audit, policy
-from guarded_core.cli.demo import demo
+from guarded_core.cli.demo.play import demo
 
 app = typer.Typer(
     no_args_is_help=True,

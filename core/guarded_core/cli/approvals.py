@@ -9,11 +9,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from guarded_core.approval import ApprovalRequest, Approvals
+from guarded_core.approvals.card import request_text
+from guarded_core.approvals.decisions import Approvals
+from guarded_core.approvals.request import ApprovalRequest
 from guarded_core.cli import stores
-from guarded_core.display import payload_text, request_text, time_text, visible
-from guarded_core.errors import InvalidApproval
-from guarded_core.payload import PayloadRefused, PayloadTooLarge, freeze, parse
+from guarded_core.display import payload_text, time_text, visible
+from guarded_core.ground.errors import InvalidApproval
+from guarded_core.ground.payload import PayloadRefused, PayloadTooLarge, freeze, parse
 
 if TYPE_CHECKING:
     from guarded_core.store.sql import SqlStore

@@ -19,13 +19,13 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
+from guarded_core.audit.card import events_grid
 from guarded_core.audit.chain import Head
 from guarded_core.audit.event import AuditEvent, Outcome
 from guarded_core.audit.walk import Progress as Report
 from guarded_core.cli.trails import Filter, opened
-from guarded_core.display import views
 from guarded_core.display.terminal import grid_rich
-from guarded_core.errors import ToolAuditTrailError
+from guarded_core.ground.errors import ToolAuditTrailError
 
 app = typer.Typer(no_args_is_help=True, help="Verify, read and mend an audit trail.")
 
@@ -220,9 +220,9 @@ def _print_table(records: Iterable[tuple[int, AuditEvent]]) -> None:
     if not records:
         typer.echo("no events")
     elif not console.is_terminal:
-        typer.echo(views.events(records).text())
+        typer.echo(events_grid(records).text())
     else:
-        console.print(grid_rich(views.events(records)))
+        console.print(grid_rich(events_grid(records)))
 
 
 def _write_jsonl(records: Iterable[tuple[int, AuditEvent]], file: TextIO) -> None:

@@ -15,14 +15,14 @@ from rich.table import Table
 from rich.text import Text
 
 from guarded_core.cli.tools import load_specs
-from guarded_core.errors import GuardConfigurationError
-from guarded_core.policy import ToolExecutionPolicy
-from guarded_core.policy_file import load_policy, policy_json_schema
-from guarded_core.policy_lint import LintFinding, lint
-from guarded_core.policy_start import starting_policy
-from guarded_core.policy_trial import PRINCIPAL, explain, load_cases, run_cases, trial_guard, trial_session
-from guarded_core.spelling import counted
-from guarded_core.tool import ToolSpec
+from guarded_core.ground.errors import GuardConfigurationError
+from guarded_core.ground.wording import counted
+from guarded_core.policy.file import load_policy, policy_json_schema
+from guarded_core.policy.lint import LintFinding, lint
+from guarded_core.policy.policy import ToolExecutionPolicy
+from guarded_core.policy.start import starting_policy
+from guarded_core.testing.trial import PRINCIPAL, explain, load_cases, run_cases, trial_guard, trial_session
+from guarded_core.tools.spec import ToolSpec
 
 app = typer.Typer(no_args_is_help=True, help="Check, explain, test and begin a policy file.")
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
-from guarded_core.errors import GuardConfigurationError, InvalidApproval
+from guarded_core.ground.errors import GuardConfigurationError, InvalidApproval
 
 if TYPE_CHECKING:
     from guarded_core.audit.chain import AuditKeys

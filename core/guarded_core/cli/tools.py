@@ -8,9 +8,9 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from guarded_core.errors import InvalidTool
-from guarded_core.function import PlainFunction
-from guarded_core.tool import AiTool, ToolSpec
+from guarded_core.ground.errors import InvalidTool
+from guarded_core.tools.function import PlainFunction
+from guarded_core.tools.spec import AiTool, ToolSpec
 
 
 def load_specs(target: str) -> list[ToolSpec]:

@@ -19,9 +19,9 @@ from guarded_core.audit.repair import Repair
 from guarded_core.audit.repair import repair as mend
 from guarded_core.audit.walk import Progress, load_head
 from guarded_core.cli import stores
-from guarded_core.errors import ToolAuditTrailError
-from guarded_core.reconcile import settle_abandoned
-from guarded_core.spelling import counted
+from guarded_core.ground.errors import ToolAuditTrailError
+from guarded_core.ground.wording import counted
+from guarded_core.pipeline.reconcile import settle_abandoned
 
 if TYPE_CHECKING:
     from guarded_core.store.sql import SqlStore

@@ -1,18 +1,27 @@
 """How people see what the guard holds, in notebooks and at terminals: nothing that a payload could draw itself.
 
 ============  ===============================================================
-`text`        characters that show, payloads, times, a request at the terminal
+`text`        characters that show, payloads, times
 `card`        what anything is shown as: facts and tables, for HTML and rich
 `html`        a card in HTML
 `terminal`    a card for rich
-`views`       the card of each thing that the core holds
-`timeline`    the calls of a session as a picture
+`cards`       the card of each thing that shows itself; stands on top of them
 ============  ===============================================================
-
-Nothing here imports the rest of the core as it loads, so that everything in it can show itself.
 """
 
-from guarded_core.display.text import payload_text, request_text, time_text, visible
-from guarded_core.display.timeline import Timeline, timeline
+from typing import Any
 
-__all__ = ["Timeline", "payload_text", "request_text", "time_text", "timeline", "visible"]
+from guarded_core.display.text import payload_text, principal_text, time_text, visible
+from guarded_core.ground.moved import moved_name
+
+__all__ = ["payload_text", "principal_text", "time_text", "visible"]
+
+_MOVED = {
+    "Timeline": "guarded_core.audit.timeline:Timeline",
+    "request_text": "guarded_core.approvals.card:request_text",
+    "timeline": "guarded_core.audit.timeline:timeline",
+}
+
+
+def __getattr__(name: str) -> Any:
+    return moved_name(__name__, name, _MOVED)

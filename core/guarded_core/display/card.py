@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from guarded_core.display.text import visible
 
@@ -76,34 +76,7 @@ class Card:
         object.__setattr__(self, "facts", tuple((name, text) for name, text in self.facts if text))
         object.__setattr__(self, "grids", tuple(grid.bounded() for grid in self.grids if grid.rows))
 
-    def html(self) -> str:
-        """The card in HTML."""
-        from guarded_core.display.html import card_html
-
-        return card_html(self)
-
-    def rich(self) -> Any:
-        """The card for a rich console."""
-        from guarded_core.display.terminal import card_rich
-
-        return card_rich(self)
-
 
 def plain(texts: Iterable[str]) -> tuple[Cell, ...]:
     """Cells without a tone."""
     return tuple(Cell(text) for text in texts)
-
-
-class Shown:
-    """Something that notebooks and rich consoles show as a card."""
-
-    __slots__ = ()
-
-    def _card(self) -> Card:
-        raise NotImplementedError
-
-    def _repr_html_(self) -> str:
-        return self._card().html()
-
-    def __rich__(self) -> Any:
-        return self._card().rich()

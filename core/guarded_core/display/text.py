@@ -5,13 +5,10 @@ from __future__ import annotations
 import difflib
 import json
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from guarded_core.approval import ApprovalRequest
+from typing import Any
 
 _MAX_COMPARED = 1000
 # Control, format (zero-width, bidirectional), private, unassigned, surrogate; line and paragraph separators.
@@ -64,23 +61,6 @@ def time_text(time_ns: int) -> str:
     return f"{datetime.fromtimestamp(time_ns / 1e9, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def request_text(request: ApprovalRequest, last: Any = None) -> str:
-    """A request as a person reads it at a terminal: who, what, why, and the whole payload.
-
-    With `last`, the payload of this tool that was approved last, it shows what differs.
-    """
-    compared = [] if last is None else ["  compared with the last call of this tool that was approved here:"]
-    chain = " on behalf of ".join([request.principal, *reversed(request.on_behalf_of)])
-    return "\n".join(
-        (
-            f"Approval wanted: {request.tool} ({request.risk.value if request.risk else 'no risk declared'})",
-            f"  for      {visible(chain)}",
-            f"  because  {visible(', '.join(request.reasons))}",
-            *([] if request.replaces is None else ["  changed  by a person: these are not the model's arguments"]),
-            f"  people   {len(request.approvers)} of {request.required}",
-            f"  until    {time_text(request.expires_ns)}",
-            f"  request  {request.id}",
-            *compared,
-            payload_text(request.arguments, last),
-        )
-    )
+def principal_text(principal: str, on_behalf_of: Iterable[str]) -> str:
+    """The chain of principals, the caller first."""
+    return " for ".join([principal, *reversed(tuple(on_behalf_of))])

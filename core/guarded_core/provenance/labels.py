@@ -9,9 +9,9 @@ from decimal import Decimal
 from enum import Enum
 from typing import Any
 
-from guarded_core.errors import InvalidPolicy
+from guarded_core.ground.errors import InvalidPolicy
+from guarded_core.ground.pointer import Param
 from guarded_core.provenance.values import plain
-from guarded_core.rules.params import Param
 
 Path = tuple[str, ...]
 

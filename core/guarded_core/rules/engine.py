@@ -9,31 +9,17 @@ from decimal import Decimal
 from functools import reduce
 from typing import Any, ClassVar
 
-from guarded_core.errors import PolicyDenied
+from guarded_core.ground.errors import PolicyDenied
+from guarded_core.ground.violation import PolicyViolation
 from guarded_core.rules.case import NOTHING, Action, Case, Finding, Reservation, Rule, Scope, Window
 from guarded_core.rules.patterns import is_glob, names_tool
 from guarded_core.rules.state import StateStore
-from guarded_core.tool import is_identifier
+from guarded_core.tools.spec import is_identifier
 
 Check = Callable[[Action, StateStore], str | None]
 
 _MAX_RESOLVED = 1024
 _UNLIMITED = Decimal("Infinity")
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyViolation:
-    """One rule's objection to one action.
-
-    Attributes:
-        policy_name: the rule's name, such as ``deny_tool:deploy``.
-        action_id: id of the action.
-        reason: why, for the application; never the offending value.
-    """
-
-    policy_name: str
-    action_id: str
-    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

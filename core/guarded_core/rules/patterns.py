@@ -9,7 +9,7 @@ from typing import Any
 
 import jsonschema_rs
 
-from guarded_core.errors import InvalidPolicy
+from guarded_core.ground.errors import InvalidPolicy
 
 MAX_PATTERN = 4096
 

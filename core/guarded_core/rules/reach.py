@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from guarded_core.rules.params import Param
-from guarded_core.schema.document import target
+from guarded_core.ground.pointer import Param
+from guarded_core.tools.schema.document import target
 
 _SAYS_WHAT_IT_IS = {"type", "enum", "const", "properties", "items", "prefixItems", "$ref", "allOf", "anyOf", "oneOf"}
 

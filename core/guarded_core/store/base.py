@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from decimal import Context, Decimal, Inexact, InvalidOperation, Overflow
 from typing import Any, Literal, Protocol
 
-from guarded_core.approval import ApprovalRequest, RequestStore
+from guarded_core.approvals.decisions import RequestStore
+from guarded_core.approvals.request import ApprovalRequest
 from guarded_core.audit.event import AuditEvent
-from guarded_core.ledger import CallState, LedgerEntry
+from guarded_core.ground.struct import struct
 from guarded_core.rules.case import Reservation, Window
-from guarded_core.struct import struct
+from guarded_core.store.ledger import CallState, LedgerEntry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

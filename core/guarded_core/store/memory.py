@@ -10,9 +10,8 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import ClassVar
 
-from guarded_core.approval import ApprovalRequest, RequestState
+from guarded_core.approvals.request import ApprovalRequest, RequestState
 from guarded_core.audit.event import AuditEvent
-from guarded_core.ledger import CallState, LedgerEntry
 from guarded_core.rules.case import Slot, Window
 from guarded_core.store.base import (
     Change,
@@ -25,6 +24,7 @@ from guarded_core.store.base import (
     denial_key,
     exact_sum,
 )
+from guarded_core.store.ledger import CallState, LedgerEntry
 
 _OPEN = (RequestState.PENDING, RequestState.APPROVED, RequestState.REJECTED)
 _MIN_SWEPT = 1024

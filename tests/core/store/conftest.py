@@ -11,13 +11,14 @@ from typing import Any, ClassVar
 
 import pytest
 
-from guarded_core.approval import ApprovalRequest, RequestState, new_id
+from guarded_core.approvals.request import ApprovalRequest, RequestState
 from guarded_core.audit.chain import Head
 from guarded_core.audit.event import AuditEvent, Outcome
-from guarded_core.errors import ToolAuditTrailError
-from guarded_core.ledger import LedgerEntry
+from guarded_core.ground.errors import ToolAuditTrailError
+from guarded_core.ground.ids import new_id
 from guarded_core.rules.case import Reservation, Slot, Window
 from guarded_core.store.base import Change, Counter, Query, Store
+from guarded_core.store.ledger import LedgerEntry
 from guarded_core.store.memory import MemoryStore
 
 HOUR = 3600 * 1_000_000_000

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from guarded_core.approval import Answer, ApprovalRequest, RequestState, Vote
+from guarded_core.approvals.request import Answer, ApprovalRequest, RequestState, Vote
 from guarded_core.audit.event import Outcome
-from guarded_core.ledger import CallState
 from guarded_core.store.base import Change, Conflict, SessionRecord, Settlement, Store, TooManyRequests
-from guarded_core.tool import ToolRisk
+from guarded_core.store.ledger import CallState
+from guarded_core.tools.spec import ToolRisk
 
 DAY = 24 * 3600 * 1_000_000_000
 

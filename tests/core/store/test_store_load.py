@@ -22,7 +22,7 @@ import pytest
 
 pytest.importorskip("sqlalchemy")
 
-from guarded_core.approval import RequestState
+from guarded_core.approvals.request import RequestState
 from guarded_core.audit.event import Outcome
 from guarded_core.rules.case import Window
 from guarded_core.store.base import Query

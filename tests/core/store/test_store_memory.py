@@ -7,12 +7,12 @@ from collections.abc import Sized
 from typing import Any
 
 from guarded_core import Guard, ToolExecutionPolicy, ToolSettings
-from guarded_core.approval import ApprovalRequest, RequestState
-from guarded_core.context import ToolExecutionContext
-from guarded_core.errors import HumanApprovalRequired, Unauthorized
-from guarded_core.ledger import CallState
+from guarded_core.approvals.request import ApprovalRequest, RequestState
+from guarded_core.ground.errors import HumanApprovalRequired, Unauthorized
 from guarded_core.rules.kinds import DenyAfter
+from guarded_core.session import ToolExecutionContext
 from guarded_core.store.base import Settlement
+from guarded_core.store.ledger import CallState
 from guarded_core.store.memory import MemoryStore
 
 HOUR = 3600 * 1_000_000_000

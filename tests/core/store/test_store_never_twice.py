@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from guarded_core.audit.event import Outcome
-from guarded_core.ledger import CallState
 from guarded_core.store.base import Change, Conflict, Settlement, Store
+from guarded_core.store.ledger import CallState
 
 
 def paused(store: Store, sample: Any) -> Change:

@@ -21,9 +21,9 @@ pytest.importorskip("sqlalchemy")
 import sqlalchemy as sa
 
 from guarded_core.audit.event import Outcome
-from guarded_core.errors import GuardConfigurationError, ToolAuditTrailError
-from guarded_core.ledger import CallState
+from guarded_core.ground.errors import GuardConfigurationError, ToolAuditTrailError
 from guarded_core.store.base import Conflict, SessionRecord, Settlement
+from guarded_core.store.ledger import CallState
 from guarded_core.store.sql import SqlStore, database, statements, tables
 from guarded_core.store.sql import store as store_module
 

@@ -16,9 +16,9 @@ import sqlalchemy as sa
 from guarded_core.audit.chain import Head, plain_seal
 from guarded_core.audit.event import Outcome
 from guarded_core.audit.frames import parse_header
-from guarded_core.errors import ToolAuditTrailError
-from guarded_core.ledger import CallState
+from guarded_core.ground.errors import ToolAuditTrailError
 from guarded_core.store.base import Conflict, Settlement
+from guarded_core.store.ledger import CallState
 from guarded_core.store.sql import SqlStore, tables, trail
 
 KEY, OLD_KEY = b"k" * 32, b"o" * 32

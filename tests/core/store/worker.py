@@ -15,11 +15,11 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, TypeVar
 
-from guarded_core.approval import new_id
 from guarded_core.audit.event import AuditEvent, Outcome
-from guarded_core.ledger import CallState
+from guarded_core.ground.ids import new_id
 from guarded_core.rules.case import Reservation, Slot, Window
 from guarded_core.store.base import Change, Conflict, Counter, Settlement
+from guarded_core.store.ledger import CallState
 from guarded_core.store.sql import SqlStore
 
 T = TypeVar("T")

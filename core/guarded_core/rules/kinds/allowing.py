@@ -6,8 +6,8 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from guarded_core import schema as schemas
-from guarded_core.errors import InvalidPolicy
+from guarded_core.ground.errors import InvalidPolicy
+from guarded_core.ground.pointer import ABSENT
 from guarded_core.rules.case import Case, Finding
 from guarded_core.rules.kinds.base import (
     ParamRule,
@@ -19,8 +19,9 @@ from guarded_core.rules.kinds.base import (
     json_value,
     keep,
 )
-from guarded_core.rules.params import ABSENT, exact, is_number, text_of
 from guarded_core.rules.patterns import Pattern
+from guarded_core.rules.values import exact, is_number, text_of
+from guarded_core.tools import schema as schemas
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from guarded_core.errors import InvalidPolicy
+from guarded_core.ground.errors import InvalidPolicy
+from guarded_core.ground.pointer import ABSENT, Param
 from guarded_core.rules.case import Case, Finding
 from guarded_core.rules.kinds.base import ToolRule, joined_subject, keep
 from guarded_core.rules.kinds.condition import Condition
-from guarded_core.rules.params import ABSENT, Param
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

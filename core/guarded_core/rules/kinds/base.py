@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
-from guarded_core.errors import InvalidPolicy
-from guarded_core.payload import PayloadRefused, PayloadTooLarge, freeze
+from guarded_core.ground.errors import InvalidPolicy
+from guarded_core.ground.payload import PayloadRefused, PayloadTooLarge, freeze
+from guarded_core.ground.pointer import Param
 from guarded_core.rules.case import Case, Finding, Reservation, Scope, Window
-from guarded_core.rules.params import Param, is_number
 from guarded_core.rules.patterns import Pattern, is_glob
-from guarded_core.tool import is_identifier
+from guarded_core.rules.values import is_number
+from guarded_core.tools.spec import is_identifier
 
 
 def keep(rule: RuleKind, name: str, value: object) -> None:

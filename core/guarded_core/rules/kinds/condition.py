@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from guarded_core.ground.pointer import ABSENT
 from guarded_core.rules.kinds.base import check_number, check_text, compiled, json_value
-from guarded_core.rules.params import ABSENT, any_text, exact, has_text, is_number
+from guarded_core.rules.values import any_text, exact, has_text, is_number
 
 Test = Callable[[Any], bool]
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from guarded_core.ground.pointer import ABSENT
 from guarded_core.rules.case import Case, Finding
 from guarded_core.rules.kinds.base import ParamRule, RuleKind, ToolRule, check_text, keep
 from guarded_core.rules.kinds.condition import Condition
-from guarded_core.rules.params import ABSENT, has_text
+from guarded_core.rules.values import has_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

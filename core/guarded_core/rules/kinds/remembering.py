@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import ClassVar, Literal, get_args
 
-from guarded_core.errors import InvalidPolicy
+from guarded_core.ground.errors import InvalidPolicy
 from guarded_core.rules.case import Case, Finding, Reservation, Scope, Slot, Window
 from guarded_core.rules.kinds.base import ParamRule, RuleKind, ToolRule, check_number, check_tool, keep
-from guarded_core.rules.params import is_number
 from guarded_core.rules.patterns import names_tool
+from guarded_core.rules.values import is_number
 
 Per = Literal["principal", "session", "everyone"]
 

@@ -6,12 +6,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
-from guarded_core.errors import InvalidPolicy
+from guarded_core.ground.errors import InvalidPolicy
+from guarded_core.ground.pointer import ABSENT
 from guarded_core.provenance.origin import UNKNOWN, Origin, Origins, Trace
 from guarded_core.rules.case import Case, Effect, Finding
 from guarded_core.rules.kinds.base import ParamRule, check_number, check_tool, keep
-from guarded_core.rules.params import ABSENT, is_number
 from guarded_core.rules.patterns import names_tool
+from guarded_core.rules.values import is_number
 
 ValueKind = Literal["auto", "email", "url", "account", "number", "date", "id", "exact", "phrase", "text", "names"]
 

@@ -15,7 +15,7 @@ from sqlalchemy import URL, Connection, Engine, Executable, Row, bindparam, even
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
 
-from guarded_core.errors import GuardConfigurationError
+from guarded_core.ground.errors import GuardConfigurationError
 from guarded_core.store.sql.statements import Statements
 
 T = TypeVar("T")

@@ -9,10 +9,10 @@ from typing import Any
 
 from sqlalchemy import Row
 
-from guarded_core.approval import ApprovalRequest, RequestState, Vote
-from guarded_core.ledger import CallState, LedgerEntry
+from guarded_core.approvals.request import ApprovalRequest, RequestState, Vote
 from guarded_core.store.base import SessionRecord
-from guarded_core.tool import ToolRisk
+from guarded_core.store.ledger import CallState, LedgerEntry
+from guarded_core.tools.spec import ToolRisk
 
 _log = logging.getLogger("guarded_core")
 

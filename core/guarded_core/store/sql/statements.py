@@ -29,8 +29,8 @@ from sqlalchemy import (
     update,
 )
 
-from guarded_core.approval import RequestState
-from guarded_core.ledger import CallState
+from guarded_core.approvals.request import RequestState
+from guarded_core.store.ledger import CallState
 from guarded_core.store.sql.clock import now_ns
 from guarded_core.store.sql.tables import (
     OPEN_ENTRY,

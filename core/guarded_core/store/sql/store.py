@@ -14,10 +14,9 @@ from typing import Any, ClassVar, Self
 from sqlalchemy import Connection, Row, delete, select, update
 from sqlalchemy.exc import DBAPIError
 
-from guarded_core.approval import ApprovalRequest, RequestState
+from guarded_core.approvals.request import ApprovalRequest, RequestState
 from guarded_core.audit.chain import AuditKeys, KeysLike
 from guarded_core.audit.event import AuditEvent, Outcome
-from guarded_core.ledger import CallState, LedgerEntry
 from guarded_core.store.base import (
     Change,
     Query,
@@ -28,6 +27,7 @@ from guarded_core.store.base import (
     denial_key,
     is_recorded,
 )
+from guarded_core.store.ledger import CallState, LedgerEntry
 from guarded_core.store.sql import statements as sql
 from guarded_core.store.sql.database import Database
 from guarded_core.store.sql.lanes import GroupedLane, Lanes, PooledLanes

@@ -27,8 +27,8 @@ from sqlalchemy import (
 )
 
 from guarded_core.audit.event import Outcome
-from guarded_core.errors import GuardConfigurationError
-from guarded_core.ledger import CallState
+from guarded_core.ground.errors import GuardConfigurationError
+from guarded_core.store.ledger import CallState
 
 metadata = MetaData()
 

@@ -11,9 +11,9 @@ from decimal import Decimal
 
 from sqlalchemy import Connection
 
-from guarded_core.ledger import LedgerEntry
 from guarded_core.rules.case import Slot, Window
 from guarded_core.store.base import Change, Conflict, exact_sum
+from guarded_core.store.ledger import LedgerEntry
 from guarded_core.store.sql import statements as sql
 from guarded_core.store.sql.database import Database
 from guarded_core.store.sql.records import entry_row

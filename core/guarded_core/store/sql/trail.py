@@ -11,16 +11,14 @@ from sqlalchemy import Row, case, func, or_, select, tuple_
 from guarded_core.audit.chain import AuditKeys, Head
 from guarded_core.audit.event import TERMINAL, AuditEvent, Outcome
 from guarded_core.audit.frames import DIGEST, frame_event, parse_header
+from guarded_core.audit.trail import RECENT, Trail
 from guarded_core.audit.walk import Chain, Progress
-from guarded_core.display import views
-from guarded_core.display.card import Card, Shown
-from guarded_core.errors import ToolAuditTrailError
+from guarded_core.ground.errors import ToolAuditTrailError
 from guarded_core.store.sql.database import Database
 from guarded_core.store.sql.tables import events, writers
 from guarded_core.store.sql.writer import entry
 
 PAGE = 1000
-_SHOWN = 20
 _COPIED = ("time_ns", "call_id", "outcome", "tool", "principal")
 
 
@@ -61,7 +59,7 @@ class StoreVerification:
     heads: tuple[Head, ...]
 
 
-class SqlTrail(Shown):
+class SqlTrail(Trail):
     """The events of a SQL store, of all its writers.
 
     Args:
@@ -121,10 +119,11 @@ class SqlTrail(Shown):
             yield from (frame_event(row.line.encode()) for row in rows)
             after = (rows[-1].time_ns, rows[-1].writer, rows[-1].seq)
 
-    def _card(self) -> Card:
-        total = len(self)
-        newest = tuple(self.events(last=_SHOWN))
-        return views.trail(enumerate(newest, total - len(newest) + 1), total)
+    @property
+    def recent(self) -> tuple[tuple[int, AuditEvent], ...]:
+        """The newest twenty events with their numbers, oldest first."""
+        newest = tuple(self.events(last=RECENT))
+        return tuple(enumerate(newest, len(self) - len(newest) + 1))
 
     def unsettled(self) -> tuple[AuditEvent, ...]:
         """The Authorized events of calls without a Succeeded, Failed or Unknown one, oldest first.

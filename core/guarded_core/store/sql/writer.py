@@ -11,11 +11,11 @@ import time
 import orjson
 from sqlalchemy import Connection
 
-from guarded_core.approval import new_id
 from guarded_core.audit.chain import ORIGIN, AuditKeys, Head, Seal, seal_for, signing_id
 from guarded_core.audit.event import AuditEvent
 from guarded_core.audit.frames import DIGEST, Header, encode_event, encode_frame
-from guarded_core.errors import ToolAuditTrailError
+from guarded_core.ground.errors import ToolAuditTrailError
+from guarded_core.ground.ids import new_id
 from guarded_core.store.sql.database import Database
 from guarded_core.store.sql.statements import add_writer, close_writer, last_writer, written_event
 

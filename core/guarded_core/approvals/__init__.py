@@ -1,0 +1,1 @@
+"""A person's one-use approval of exactly one payload: requests, decisions, and who is asked."""

@@ -1,0 +1,110 @@
+"""`NotebookApprover`: a person decides in a notebook, with two buttons or at the cell's prompt."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from guarded_core.approvals.card import request_card, request_text
+from guarded_core.approvals.console import LastApproved
+from guarded_core.approvals.request import Answer, ApprovalRequest
+from guarded_core.display.html import card_html
+
+
+class NotebookApprover:
+    """Shows the whole payload below the cell; asks with buttons where they can be pressed, else at the prompt.
+
+    A cell that is running keeps its notebook from seeing a button, so that there the prompt asks. Buttons are for an
+    agent that runs in a thread (``asyncio.to_thread``, ``threading.Thread``) while the notebook is free; they need
+    ipywidgets.
+
+    Args:
+        by: who sits at the notebook.
+        wait_seconds: how long buttons wait; then the call is refused, and its request stays until it expires.
+        read: reads a line at a prompt, for tests.
+    """
+
+    _notebook = threading.Lock()  # one question at a time, whatever runs in parallel
+
+    def __init__(self, by: str, *, wait_seconds: float = 900, read: Callable[[str], str] = input) -> None:
+        self.by = by
+        self._wait_seconds = wait_seconds
+        self._read = read
+        self._last = LastApproved()
+
+    def ask(self, request: ApprovalRequest) -> Answer | None:
+        """The answer; None where nobody gives one."""
+        is_free = threading.current_thread() is not threading.main_thread()
+        with self._notebook:
+            buttons = _Buttons.shown(request, self._last.of(request), self.by) if is_free else None
+            answer = buttons.wait(self._wait_seconds) if buttons else self._prompt(request)
+        return self._last.kept(request, answer)
+
+    async def aask(self, request: ApprovalRequest) -> Answer | None:
+        """As `ask`: at the prompt where a cell awaits the agent, with buttons where another thread's loop runs it."""
+        if threading.current_thread() is threading.main_thread():
+            return self.ask(request)  # the cell is running: it is no use to let go of its event loop
+        return await asyncio.to_thread(self.ask, request)
+
+    def _prompt(self, request: ApprovalRequest) -> Answer | None:
+        _display_html(request, self._last.of(request))
+        try:
+            approve = self._read(f"{self.by}, approve this call? [y/N] ").strip().lower() in ("y", "yes")
+            reason = self._read("Reason (optional): ").strip()
+        except EOFError:
+            return None
+        return Answer(by=self.by, approve=approve, reason=reason)
+
+
+class _Buttons:
+    """One question with its buttons, which are gone once it is answered."""
+
+    def __init__(self, widgets: Any, html: str, by: str) -> None:
+        self.by = by
+        self._answered = threading.Event()
+        self._answer: Answer | None = None
+        self._reason = widgets.Text(placeholder="Reason (optional)")
+        approve = widgets.Button(description="Approve", button_style="success")
+        reject = widgets.Button(description="Reject", button_style="danger")
+        approve.on_click(lambda button: self._decide(True))
+        reject.on_click(lambda button: self._decide(False))
+        self._controls = (self._reason, approve, reject)
+        self.box = widgets.VBox([widgets.HTML(html), widgets.HBox(self._controls)])
+
+    @classmethod
+    def shown(cls, request: ApprovalRequest, last: Any, by: str) -> _Buttons | None:
+        """The question on display; None where there are no widgets."""
+        try:
+            widgets, display = import_module("ipywidgets"), import_module("IPython.display")
+        except ImportError:
+            return None
+        buttons = cls(widgets, card_html(request_card(request, last)), by)
+        display.display(buttons.box)
+        return buttons
+
+    def wait(self, seconds: float) -> Answer | None:
+        """The answer, when one comes."""
+        self._answered.wait(seconds)
+        self._close()
+        return self._answer
+
+    def _decide(self, approve: bool) -> None:
+        if not self._answered.is_set():
+            self._answer = Answer(by=self.by, approve=approve, reason=self._reason.value.strip())
+            self._answered.set()
+
+    def _close(self) -> None:
+        for control in self._controls:
+            control.disabled = True
+
+
+def _display_html(request: ApprovalRequest, last: Any) -> None:
+    try:
+        display = import_module("IPython.display")
+    except ImportError:
+        print(request_text(request, last))
+    else:
+        display.display(display.HTML(card_html(request_card(request, last))))

@@ -1,0 +1,1 @@
+"""`guarded demo`: two scripted agents, one of each framework, meet one guard over a small database."""

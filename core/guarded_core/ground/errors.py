@@ -1,0 +1,367 @@
+"""What can go wrong, in three families under one base.
+
+::
+
+    GuardedToolsError
+    ├── ToolExecutionError          a call was refused or failed; its text is fit for a model to read
+    │   ├── ToolNotFound            no such tool in this registry
+    │   ├── Unauthorized            not allowed for this principal (or unknown: both look alike)
+    │   ├── NoSession               nobody is calling: no session, or one that has ended
+    │   ├── CallBudgetExhausted     the session, or the tool in it, has no calls left
+    │   ├── InputTooLarge           the arguments exceed a limit
+    │   ├── OutputTooLarge          the tool ran, its result exceeds a limit
+    │   ├── InvalidPayload          the arguments do not fit the tool's closed schema
+    │   ├── PolicyDenied            a rule refused the call
+    │   ├── HumanApprovalRequired   a person has to approve this very payload first
+    │   ├── ApprovalPayloadMismatch an approval is there, for another payload
+    │   ├── ApprovalRejected        a person said no
+    │   │   └── AnsweredByPerson    and answered in the tool's place
+    │   ├── EditRefused             a person changed the arguments to ones that are not allowed
+    │   ├── ExecutionFailed         the tool itself failed
+    │   ├── AuditUnavailable        no evidence can be kept, so nothing runs
+    │   ├── StoreUnavailable        budgets and approvals cannot be read or kept, so nothing runs
+    │   ├── OutcomeUnaudited        the tool ran, its outcome could not be recorded: reconcile, do not retry
+    │   └── OutcomeUnknown          the tool may have run before: it does not run again by itself
+    ├── GuardConfigurationError     the developer's own mistake, raised while setting up
+    │   ├── InvalidPolicy
+    │   ├── InvalidTool
+    │   ├── DuplicateTool
+    │   └── InvalidApproval         an approval that cannot be given like this
+    └── ToolAuditTrailError         a trail cannot be opened, written or verified
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Protocol
+
+from guarded_core.ground.violation import PolicyViolation
+
+
+class AskedRequest(Protocol):
+    """What an error tells of the request that a person is asked; an `ApprovalRequest` has more."""
+
+    @property
+    def id(self) -> str:
+        """What it is decided by."""
+
+    @property
+    def tool(self) -> str:
+        """Name of the tool."""
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why a person is asked."""
+
+    @property
+    def arguments(self) -> Any:
+        """The effective arguments, as a person is shown them."""
+
+    @property
+    def approvers(self) -> tuple[str, ...]:
+        """Who said yes so far."""
+
+    def grant(self, by: str, reason: str) -> Any:
+        """A yes to this very request, for `context.approve`."""
+
+
+class GuardedToolsError(Exception):
+    """The base of every error this project raises."""
+
+    def __reduce__(self) -> Any:
+        # Exceptions cross process boundaries (worker pools); rebuild without replaying __init__'s signature.
+        return (_rebuild, (type(self), self.args, self.__dict__))
+
+
+class ToolExecutionError(GuardedToolsError):
+    """A call was refused or failed.
+
+    The text is short, true and free of payload values and policy internals, so that it may be shown to a model.
+
+    Attributes:
+        code: a stable snake_case name of the kind, as audit events carry it.
+        tool: the tool's name (a stand-in where the model's name was no valid one).
+        call_id: the guard's own id of the call, None outside the pipeline.
+        request_id: the approval request this is about, where there is one.
+    """
+
+    code: ClassVar[str] = "tool_execution_error"
+    text: ClassVar[str] = "The call was refused."
+
+    def __init__(self, tool: str, message: str | None = None) -> None:
+        super().__init__(message or self.text)
+        self.tool = tool
+        self.call_id: str | None = None
+        self.request_id: str | None = None
+
+    def as_dict(self) -> dict[str, str | None]:
+        """The small plain record that an application may keep: code, tool, call_id, request_id."""
+        return {"code": self.code, "tool": self.tool, "call_id": self.call_id, "request_id": self.request_id}
+
+
+def _rebuild(kind: type[GuardedToolsError], args: tuple[Any, ...], state: dict[str, Any]) -> GuardedToolsError:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
+
+class ToolNotFound(ToolExecutionError):
+    """The registry holds no tool of this name."""
+
+    code = "tool_not_found"
+    text = "There is no such tool. Use one of the tools you were given."
+
+
+class Unauthorized(ToolExecutionError):
+    """The tool is not allowed for this principal, or does not exist: the two are not told apart."""
+
+    code = "unauthorized"
+    text = "This tool is not available. Use one of the tools you were given."
+
+
+class NoSession(ToolExecutionError):
+    """Nobody is calling: there is no open session."""
+
+    code = "no_session"
+    text = (
+        "No session is open, so no tool may run. "
+        'The application opens one around the agent: with guard.session("user-id", tools=[...]): ...'
+    )
+
+
+class CallBudgetExhausted(ToolExecutionError):
+    """No calls are left, in the session or for this tool."""
+
+    code = "call_budget_exhausted"
+    text = "No calls are left in this session for this tool. Answer with what you have."
+
+
+class _TooLarge(ToolExecutionError):
+    def __init__(self, tool: str, *, actual: int, limit: int, what: str = "bytes") -> None:
+        super().__init__(tool, self.text.format(actual=actual, limit=limit, what=what))
+        self.actual = actual
+        self.limit = limit
+
+
+class InputTooLarge(_TooLarge):
+    """The arguments exceed a limit.
+
+    Attributes:
+        actual: what was found before looking stopped, at least.
+        limit: what is allowed, in the same unit.
+    """
+
+    code = "input_too_large"
+    text = "The arguments are too large: at least {actual} {what}, and {limit} are allowed. Send less."
+
+
+class OutputTooLarge(_TooLarge):
+    """The tool ran, and its result exceeds the limit: side effects have happened.
+
+    Attributes:
+        actual: bytes found before looking stopped, at least.
+        limit: bytes allowed.
+    """
+
+    code = "output_too_large"
+    text = (
+        "The tool ran, but its result is too large to return: at least {actual} {what}, and {limit} are allowed. "
+        "Do not repeat the call; ask for less."
+    )
+
+
+class InvalidPayload(ToolExecutionError):
+    """The arguments do not fit the tool's closed schema.
+
+    Attributes:
+        reason: what does not fit, by schema path and keyword; never a value or an unknown key.
+    """
+
+    code = "invalid_payload"
+
+    def __init__(self, tool: str, reason: str) -> None:
+        super().__init__(tool, f"The arguments do not fit the tool's schema: {reason}. Correct them and try again.")
+        self.reason = reason
+
+
+class PolicyDenied(ToolExecutionError):
+    """One or more rules refused the call.
+
+    Attributes:
+        violations: every rule that refused, in order; for the application, not for the model.
+    """
+
+    code = "policy_denied"
+    text = "The policy does not allow this call. Do not repeat it unchanged."
+
+    def __init__(self, tool: str, violations: Sequence[PolicyViolation] = ()) -> None:
+        super().__init__(tool)
+        self.violations = tuple(violations)
+
+
+class HumanApprovalRequired(ToolExecutionError):
+    """A person has to approve this very payload before it runs.
+
+    Attributes:
+        request: what was asked, where a request could be stored.
+    """
+
+    code = "human_approval_required"
+    text = "A person has to approve this call, and has not yet. It did not run."
+
+    def __init__(self, tool: str, request: AskedRequest | None = None, message: str | None = None) -> None:
+        super().__init__(tool, message)
+        self.request = request
+        self.request_id = request.id if request is not None else None
+
+
+class ApprovalPayloadMismatch(ToolExecutionError):
+    """An approval for this tool is there, but for another payload; it is kept."""
+
+    code = "approval_payload_mismatch"
+    text = "A person approved other arguments than these. It did not run; send exactly what was approved."
+
+
+class ApprovalRejected(ToolExecutionError):
+    """A person said no.
+
+    Attributes:
+        reason: what the person gave as the reason; it is part of the text.
+    """
+
+    code = "approval_rejected"
+
+    def __init__(self, tool: str, reason: str = "") -> None:
+        text = "A person rejected this call. It did not run; do not repeat it."
+        super().__init__(tool, f"{text} Reason: {reason}" if reason else text)
+        self.reason = reason
+
+
+class AnsweredByPerson(ApprovalRejected):
+    """A person answered in the tool's place; the text is theirs.
+
+    Attributes:
+        reason: that text.
+    """
+
+    code = "answered_by_person"
+
+    def __init__(self, tool: str, response: str) -> None:
+        super().__init__(tool)
+        self.args = (response,)
+        self.reason = response
+
+
+class EditRefused(ToolExecutionError):
+    """A person changed the call's arguments to ones that the tool's schema, or the policy, does not allow.
+
+    Attributes:
+        refusal: what was wrong with them.
+    """
+
+    code = "edit_refused"
+    text = "A person changed this call's arguments, and the changed ones are not allowed. It did not run."
+
+    def __init__(self, tool: str, refusal: ToolExecutionError) -> None:
+        super().__init__(tool)
+        self.refusal = refusal
+
+
+class ExecutionFailed(ToolExecutionError):
+    """The tool itself failed; its own error text is kept back."""
+
+    code = "execution_failed"
+    text = "The tool failed while it ran. Its effects may be partial."
+
+
+class AuditUnavailable(ToolExecutionError):
+    """The audit trail cannot be written, so the call was refused."""
+
+    code = "audit_unavailable"
+    text = "No record of this call can be kept at the moment, so it did not run. Tell the user; do not retry."
+
+
+class StoreUnavailable(ToolExecutionError):
+    """Budgets, approvals or the ledger cannot be read or kept, so the call was refused."""
+
+    code = "store_unavailable"
+    text = "Calls cannot be checked at the moment, so it did not run. Tell the user; do not retry."
+
+
+class OutcomeUnaudited(ToolExecutionError):
+    """The tool ran, but its outcome could not be recorded: reconcile, do not retry.
+
+    Attributes:
+        outcome: what happened ("succeeded", "failed" or "unknown").
+        reason: why it could not be recorded: the type of the sink's error.
+    """
+
+    code = "outcome_unaudited"
+
+    def __init__(self, tool: str, *, outcome: str, reason: str) -> None:
+        super().__init__(
+            tool, f"The tool ran ({outcome}), but the outcome could not be recorded. Do not repeat the call."
+        )
+        self.outcome = outcome
+        self.reason = reason
+
+
+class OutcomeUnknown(ToolExecutionError):
+    """The tool may have run already; it is not run again by itself."""
+
+    code = "outcome_unknown"
+    text = (
+        "This call was started before and its outcome is unknown: it may have run. It is not run again; tell the user."
+    )
+
+
+class GuardConfigurationError(GuardedToolsError):
+    """A mistake in how the guard was set up; for the developer, never for a model."""
+
+
+class InvalidPolicy(GuardConfigurationError):
+    """The policy cannot be used.
+
+    Attributes:
+        file: the policy file, None where the policy was built in code.
+        where: the place in it, such as ``rules[3].param``.
+        reason: what is wrong and what would be right.
+    """
+
+    def __init__(self, reason: str, *, where: str = "", file: str | None = None) -> None:
+        place = ": ".join(part for part in (file, where) if part)
+        super().__init__(f"{place}: {reason}" if place else reason)
+        self.file = file
+        self.where = where
+        self.reason = reason
+
+
+class InvalidTool(GuardConfigurationError):
+    """A tool cannot be guarded as it is declared: its name, schema or risk."""
+
+
+class DuplicateTool(GuardConfigurationError):
+    """Two tools of one name: which of them would run is not decidable."""
+
+    def __init__(self, tool: str) -> None:
+        super().__init__(f"a tool named {tool!r} is registered already; give each tool a name of its own")
+        self.tool = tool
+
+
+class InvalidApproval(GuardConfigurationError):
+    """An approval that cannot be given: unknown, expired or decided request, or an approver who may not decide it."""
+
+
+class ToolAuditTrailError(GuardedToolsError):
+    """A trail cannot be opened, written or verified.
+
+    The text never carries a path or an event's body.
+
+    Attributes:
+        code: a stable snake_case name of the kind.
+    """
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code

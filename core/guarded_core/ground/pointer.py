@@ -1,0 +1,86 @@
+"""A JSON Pointer into arguments or outputs, with ``*`` for every member, and the value that stands for none."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+from guarded_core.ground.errors import InvalidPolicy
+
+
+class Absent(Enum):
+    """The type of `ABSENT`."""
+
+    ABSENT = "absent"
+
+
+ABSENT: Final = Absent.ABSENT
+"""Stands where no value is; None is JSON's null."""
+
+_EVERY = "*"
+_INDEX = re.compile(r"0|[1-9][0-9]{0,8}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """A parameter: a top-level name, or a JSON Pointer (RFC 6901) in which the token ``*`` stands for every member.
+
+    Attributes:
+        text: as the policy writes it.
+        tokens: the way down; None for ``*``.
+    """
+
+    text: str
+    tokens: tuple[str | None, ...]
+
+    @classmethod
+    def parse(cls, text: object) -> Param:
+        """The parameter that `text` names. Raises InvalidPolicy."""
+        if not isinstance(text, str) or not text:
+            raise InvalidPolicy("a parameter is a name, or a JSON Pointer such as '/items/*/sku'", where="param")
+        if not text.startswith("/"):
+            if "*" in text:
+                raise InvalidPolicy("'*' stands in a JSON Pointer, such as '/*' or '/items/*/sku'", where="param")
+            return cls(text, (text,))
+        if re.search("~(?![01])", text):
+            raise InvalidPolicy(
+                "in a JSON Pointer '~' is written '~0', and '/' in a name is written '~1'", where="param"
+            )
+        tokens = (token.replace("~1", "/").replace("~0", "~") for token in text[1:].split("/"))
+        return cls(text, tuple(None if token == _EVERY else token for token in tokens))
+
+    @property
+    def pointer(self) -> str:
+        """It as a JSON Pointer."""
+        if self.text.startswith("/"):
+            return self.text
+        return "/" + self.text.replace("~", "~0").replace("/", "~1")
+
+    def find(self, arguments: Mapping[str, Any]) -> list[Any]:
+        """Every value it points to, with ABSENT for each place where the way ends early.
+
+        Empty only where ``*`` meets an empty object or array. Raises TypeError for what is no JSON.
+        """
+        root = arguments if isinstance(arguments, dict) else dict(arguments)
+        if len(self.tokens) == 1 and self.tokens[0] is not None:
+            return [root.get(self.tokens[0], ABSENT)]
+        found: list[Any] = [root]
+        for token in self.tokens:
+            found = [member for value in found for member in _members(value, token)]
+        return found
+
+
+def _members(value: Any, token: str | None) -> Any:
+    if isinstance(value, dict):
+        return value.values() if token is None else (value.get(token, ABSENT),)
+    if isinstance(value, list):
+        if token is None:
+            return value
+        index = int(token) if _INDEX.fullmatch(token) else len(value)
+        return (value[index] if index < len(value) else ABSENT,)
+    if value is ABSENT or value is None or isinstance(value, str | int | float):
+        return (ABSENT,)
+    raise TypeError("not JSON")

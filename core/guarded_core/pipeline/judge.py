@@ -1,0 +1,354 @@
+"""Steps 1 to 8 of a call's way: whether it may run, by one policy and one snapshot of the store.
+
+Judging spends, asks and records nothing; `flow.enforce` does, around it.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Any
+
+from guarded_core.approvals.request import SET_BY_APPLICATION, ApprovalRequest, RequestState
+from guarded_core.ground.errors import (
+    AnsweredByPerson,
+    ApprovalPayloadMismatch,
+    ApprovalRejected,
+    CallBudgetExhausted,
+    EditRefused,
+    InputTooLarge,
+    InvalidPayload,
+    NoSession,
+    OutcomeUnknown,
+    PolicyDenied,
+    StoreUnavailable,
+    ToolExecutionError,
+    Unauthorized,
+)
+from guarded_core.ground.ids import new_id
+from guarded_core.ground.payload import Payload, PayloadLimits, PayloadRefused, PayloadTooLarge, freeze, parse
+from guarded_core.ground.struct import struct
+from guarded_core.ground.violation import PolicyViolation
+from guarded_core.pipeline.call import Call, Dossier
+from guarded_core.pipeline.steps import Flow, Load
+from guarded_core.policy.policy import ToolExecutionPolicy, ToolSettings
+from guarded_core.rules.case import Action, Case, Reservation
+from guarded_core.rules.engine import SILENT, Judgement
+from guarded_core.session import ToolExecutionContext
+from guarded_core.store.base import Snapshot
+from guarded_core.store.ledger import CallState, LedgerEntry
+from guarded_core.tools.spec import ToolRisk, ToolSpec
+
+
+@struct
+class Facts:
+    """What one judgement stands on, all of one moment."""
+
+    context: ToolExecutionContext
+    policy: ToolExecutionPolicy
+    spec: ToolSpec
+    settings: ToolSettings
+    risk: ToolRisk
+    snapshot: Snapshot
+    effective: Payload
+
+
+@struct
+class Verdict:
+    """A judgement that refused nothing: what the call has to take, and whether a person is to be asked first.
+
+    Attributes:
+        facts: what it stands on.
+        reservation: window slots and flags.
+        granted: approved requests to consume.
+        ask: the request to put before a person; None where the call may go on.
+        is_new: `ask` is not stored yet.
+        resumes: the paused entry that is entered again; then nothing else is taken.
+    """
+
+    facts: Facts
+    reservation: Reservation
+    granted: tuple[ApprovalRequest, ...] = ()
+    ask: ApprovalRequest | None = None
+    is_new: bool = False
+    resumes: LedgerEntry | None = None
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether this very call was judged before: the framework paused it, or somebody was asked about it."""
+        asked = self.granted if self.ask is None or self.is_new else (self.ask,)
+        return self.resumes is not None or any(request.call_key for request in asked)
+
+
+def judge(dossier: Dossier) -> Flow[Verdict | LedgerEntry]:
+    """Steps 1 to 8, by one policy and one snapshot of the store; a call that ran before is its ledger entry."""
+    call, authority, tool = dossier.call, dossier.authority, dossier.tool
+    context = call.context
+    policy = dossier.policy = authority.policy()
+    if context is None or not context.is_open:
+        raise NoSession(tool, call.no_context)
+    spec = dossier.spec = call.spec
+    if spec is None:
+        raise authority.unknown(tool)
+    settings, risk = _authorise(dossier, policy, spec, context)
+
+    bounded = _bound(tool, call.arguments, policy.limits)
+    dossier.raw_digest = bounded.digest if isinstance(bounded, Payload) else ""
+    windows = (*policy.engine.windows(tool, context.scope), *authority.engine.windows(tool, context.scope))
+    query = context.query(tool, settings.max_calls, windows=windows, call_keys=dossier.call_keys())
+    try:
+        snapshot = yield from Load(query)
+    except Exception as error:
+        raise StoreUnavailable(tool) from error
+    if snapshot.denials >= authority.max_denials:
+        raise NoSession(tool, "This session is over: too many of its calls were refused. Tell the user.")
+    paused = None
+    if snapshot.entry is not None:
+        if _is_finished(tool, snapshot.entry, snapshot.now_ns):
+            return snapshot.entry
+        paused = snapshot.entry if snapshot.entry.state is CallState.SUSPENDED else None
+    if paused is None and any(
+        snapshot.spent[counter.key] >= counter.limit for counter in context.counters(tool, settings.max_calls)
+    ):
+        raise CallBudgetExhausted(tool)
+    # The source's order: an empty budget is told before a payload's faults.
+    if not isinstance(bounded, Payload):
+        raise bounded
+    if paused is not None:
+        dossier.call_id, dossier.is_edited = paused.call_id, paused.is_edited
+        dossier.effective = freeze(paused.arguments, policy.limits)
+    try:
+        if dossier.effective is None:
+            given = _given(dossier, snapshot, bounded, settings, policy.limits)
+            dossier.effective = _effective(call, spec, settings, given, policy)
+        facts = Facts(
+            context=context,
+            policy=policy,
+            spec=spec,
+            settings=settings,
+            risk=risk,
+            snapshot=snapshot,
+            effective=dossier.effective,
+        )
+        if paused is not None:
+            return Verdict(facts=facts, reservation=Reservation(), resumes=paused)
+        reservation, reasons = _apply_rules(dossier, facts)
+    except (InputTooLarge, InvalidPayload, PolicyDenied) as refusal:
+        if dossier.is_edited:
+            raise EditRefused(tool, refusal) from None
+        raise
+    return _approval(dossier, facts, reservation, reasons)
+
+
+def _authorise(
+    dossier: Dossier, policy: ToolExecutionPolicy, spec: ToolSpec, context: ToolExecutionContext
+) -> tuple[ToolSettings, ToolRisk]:
+    """Step 2: allowlist and principal's set; one Unauthorized for both, so that neither can be probed."""
+    tool = dossier.tool
+    settings = policy.settings(tool)
+    if settings is None or tool not in context.tools:
+        raise Unauthorized(tool)
+    risk = policy.risk(spec)
+    if risk is None:
+        # Nobody said how dangerous it is.
+        raise Unauthorized(tool)
+    dossier.risk = risk
+    pinned = settings.schema_sha256
+    if (pinned is not None and pinned != spec.fingerprint) or (dossier.call.drifted and dossier.call.drifted()):
+        raise PolicyDenied(
+            tool, [PolicyViolation("tool_changed", dossier.call_id, "the tool is not what was registered")]
+        )
+    return settings, risk
+
+
+def _bound(tool: str, arguments: object, limits: PayloadLimits) -> Payload | ToolExecutionError:
+    """Step 3: the exact private copy of the arguments, or what is wrong with them."""
+    try:
+        payload = freeze(parse(arguments, limits) if isinstance(arguments, str | bytes) else arguments, limits)
+    except PayloadTooLarge as error:
+        return InputTooLarge(tool, actual=error.actual, limit=error.limit, what=error.what)
+    except PayloadRefused as error:
+        return InvalidPayload(tool, error.reason)
+    if type(payload.value) is not dict:
+        return InvalidPayload(tool, "the arguments are no JSON object")
+    return payload
+
+
+def _bounded(tool: str, arguments: object, limits: PayloadLimits) -> Payload:
+    payload = _bound(tool, arguments, limits)
+    if not isinstance(payload, Payload):
+        raise payload
+    return payload
+
+
+def _is_finished(tool: str, entry: LedgerEntry, now_ns: int) -> bool:
+    """Step 4: a finished call is replayed, a failed one may be tried again, a paused one goes on.
+
+    Any other is in the middle, or may have run: it never runs again by itself.
+    """
+    if entry.state in (CallState.FAILED, CallState.SUSPENDED):
+        return False
+    if entry.state is not CallState.DONE:
+        raise OutcomeUnknown(tool)
+    if entry.expires_ns <= now_ns:
+        raise OutcomeUnknown(tool, "This call ran before, and its result is no longer kept. It is not run again.")
+    return True
+
+
+def _given(
+    dossier: Dossier, snapshot: Snapshot, proposed: Payload, settings: ToolSettings, limits: PayloadLimits
+) -> Payload:
+    """The arguments to judge: of a call that somebody was asked about, what was shown, or what they changed it to.
+
+    Computed defaults stay as shown when a framework enters the call again.
+    """
+    request, keys = dossier.edit, dossier.call_keys()
+    if request is None and keys is not None:
+        request = next((asked for asked in reversed(snapshot.requests) if asked.call_key == keys[0]), None)
+    if request is None:
+        return proposed
+    if request.replaces is not None:
+        dossier.edit, dossier.is_edited, dossier.requests = request, True, (request,)
+    not_the_models = dossier.call.set_by_application.union(settings.binds)
+    return _bounded(dossier.tool, _without(request.arguments, not_the_models), limits)
+
+
+def _without(arguments: dict[str, Any], names: frozenset[str]) -> dict[str, Any]:
+    return {name: value for name, value in arguments.items() if name not in names}
+
+
+def _effective(
+    call: Call, spec: ToolSpec, settings: ToolSettings, raw: Payload, policy: ToolExecutionPolicy
+) -> Payload:
+    """Step 6: checked on the closed schema, with defaults filled in; what every later step and the tool see."""
+    reason = spec.validator(keep_open=settings.open_arguments).check(raw.value)
+    if reason is not None:
+        raise InvalidPayload(spec.name, reason)
+    completed = _completed(call, spec, raw)
+    if settings.binds:
+        completed = {**(raw.value if completed is None else completed), **_injected(call, spec.name, settings.binds)}
+    if completed is None:
+        return raw
+    return _bounded(spec.name, completed, policy.limits)
+
+
+def _completed(call: Call, spec: ToolSpec, raw: Payload) -> dict[str, Any] | None:
+    """The arguments with what they lack filled in; None where they are effective as they stand."""
+    if call.complete is None:
+        return None if spec.defaults is None else spec.defaults.complete(raw.value)
+    try:
+        completed: dict[str, Any] | None = call.complete(raw.copy())
+    except ToolExecutionError:
+        raise
+    except Exception:
+        # A validator of the tool's own; its text may quote what it was given.
+        raise InvalidPayload(spec.name, "the tool's own validation refused them") from None
+    return completed
+
+
+def _injected(call: Call, tool: str, names: tuple[str, ...]) -> dict[str, Any]:
+    """What the application gives of the arguments that the policy binds."""
+    injected = call.injected or {}
+    if not injected.keys() >= set(names):
+        raise InvalidPayload(tool, "an argument that only the application can give is missing")
+    return {name: injected[name] for name in names}
+
+
+def _apply_rules(dossier: Dossier, facts: Facts) -> tuple[Reservation, tuple[str, ...]]:
+    """Step 7: every rule over the effective arguments; all violations in order. Deny beats ask beats allow."""
+    judgement = _judgement(dossier, facts)
+    dossier.would, dossier.asks = judgement.would, judgement.asks
+    if judgement.violations:
+        dossier.rules = tuple(violation.policy_name for violation in judgement.violations)
+        raise PolicyDenied(dossier.tool, judgement.violations)
+    reasons = tuple([ask.policy_name for ask in judgement.asks])
+    if facts.risk.needs_approval and not (judgement.proven and facts.settings.approval == "unproven"):
+        reasons = (f"risk:{facts.risk.value}", *reasons)
+    return judgement.reservation, reasons
+
+
+def _judgement(dossier: Dossier, facts: Facts) -> Judgement:
+    """What the session, the policy and the application's own rules say, in this order."""
+    tool = dossier.tool
+    engines = (facts.context.rules, facts.policy.engine, dossier.authority.engine)
+    asked = [engine for engine in engines if engine.rules_for(tool)]
+    if not asked:
+        return SILENT
+    case = Case(
+        action=Action(tool=tool, parameters=facts.effective.value, id=dossier.call_id),
+        scope=facts.context.scope,
+        used=facts.snapshot.used,
+        flags=facts.snapshot.flags,
+        state=dossier.authority.state,
+        origins=facts.context.origins,
+    )
+    return reduce(Judgement.joined, [engine.judge(case) for engine in asked])
+
+
+def _approval(dossier: Dossier, facts: Facts, reservation: Reservation, reasons: tuple[str, ...]) -> Verdict:
+    """Step 8: where risk, a rule or doubt asks for it, an approval of exactly this, or the request for one."""
+    if facts.effective.digest in facts.snapshot.doubtful:
+        reasons = (*reasons, "outcome_unknown")
+    if dossier.is_edited:  # by whom is on record, and the edit used once, also where nothing else asks
+        reasons = reasons or ("edited",)
+    if not reasons:
+        return Verdict(facts=facts, reservation=reservation)
+    wanted = _request(dossier, facts, reasons)
+    live = [request for request in facts.snapshot.requests if request.is_live(facts.snapshot.now_ns)]
+    covering = [request for request in live if request.covers(wanted)]
+    granted = _granted(covering, facts.settings, (*facts.context.on_behalf_of, facts.context.principal))
+    if granted:
+        return Verdict(facts=facts, reservation=reservation, granted=granted)
+    for request in covering:
+        if request.state is RequestState.REJECTED:
+            dossier.requests = (request,)
+            vote = request.votes[-1]
+            raise (AnsweredByPerson if vote.responds else ApprovalRejected)(dossier.tool, vote.reason)
+    for request in covering:
+        if request.state is RequestState.PENDING:
+            return Verdict(facts=facts, reservation=reservation, ask=request)
+    if not dossier.authority.asks and any(request.approves_another_payload(wanted) for request in live):
+        raise ApprovalPayloadMismatch(dossier.tool)
+    return Verdict(facts=facts, reservation=reservation, ask=wanted, is_new=True)
+
+
+def _request(dossier: Dossier, facts: Facts, reasons: tuple[str, ...]) -> ApprovalRequest:
+    context, settings, now_ns = facts.context, facts.settings, facts.snapshot.now_ns
+    keys, hidden = dossier.call_keys(), dossier.call.set_by_application.difference(settings.binds)
+    return ApprovalRequest(
+        id=new_id(),
+        tool=dossier.tool,
+        digest=facts.effective.digest,
+        fingerprint=facts.spec.fingerprint,
+        policy=facts.policy.tool_hash(dossier.tool),
+        principal=context.principal,
+        on_behalf_of=context.on_behalf_of,
+        session_id=context.session_id,
+        call_key=keys[0] if keys else None,
+        tool_call_id=dossier.call.key.tool_call_id if dossier.call.key else None,
+        risk=facts.risk,
+        reasons=reasons,
+        arguments=facts.effective.copy() | dict.fromkeys(hidden, SET_BY_APPLICATION),
+        required=settings.approvals,
+        self_approval=settings.self_approval,
+        replaces=dossier.edit.id if dossier.edit else None,
+        created_ns=now_ns,
+        expires_ns=now_ns + settings.expires_seconds * 1_000_000_000,
+    )
+
+
+def _granted(
+    covering: list[ApprovalRequest], settings: ToolSettings, chain: tuple[str, ...]
+) -> tuple[ApprovalRequest, ...]:
+    """The approved requests that together carry enough distinct people; empty where they do not."""
+    people: set[str] = set()
+    chosen = []
+    for request in covering:
+        if request.state is not RequestState.APPROVED:
+            continue
+        approvers = {by for by in request.approvers if settings.self_approval or by not in chain}
+        if approvers - people:
+            people |= approvers
+            chosen.append(request)
+        if len(people) >= settings.approvals:
+            return tuple(chosen)
+    return ()

@@ -1,0 +1,178 @@
+"""What is odd about a valid policy: rules without effect, rules that contradict each other, gates that stand open."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Literal
+
+from guarded_core.ground.pointer import ABSENT, Param
+from guarded_core.ground.wording import did_you_mean
+from guarded_core.policy.policy import ToolExecutionPolicy, ToolSettings
+from guarded_core.rules.case import Action, Case, Rule
+from guarded_core.rules.kinds import (
+    AllowToolParam,
+    AllowToolParamMatching,
+    BudgetToolParam,
+    DenyTool,
+    DenyToolParam,
+    LimitToolParam,
+    ParamRule,
+    RequireApproval,
+    RequireOrigin,
+    RuleKind,
+)
+from guarded_core.rules.patterns import is_glob, names_tool
+from guarded_core.rules.reach import missing
+from guarded_core.rules.values import exact
+
+__all__ = ["LintFinding", "lint"]
+
+_REQUIRING = (AllowToolParam, AllowToolParamMatching, LimitToolParam, BudgetToolParam)
+
+Severity = Literal["error", "warning"]
+Said = Iterator[tuple[Severity, str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LintFinding:
+    """Something odd.
+
+    Attributes:
+        severity: "error" for what cannot be meant, "warning" for what may be.
+        where: place in the policy, such as ``rules[3]``; rules of a folder count through its files in order.
+        message: what is odd, and what would mend it.
+    """
+
+    severity: Severity
+    where: str
+    message: str
+
+
+def lint(policy: ToolExecutionPolicy, schemas: Mapping[str, Mapping[str, Any]] | None = None) -> list[LintFinding]:
+    """Everything odd about `policy`, in the order of the file.
+
+    Args:
+        policy: what was read.
+        schemas: JSON Schemas of the tools' arguments by name, where known; then parameters are looked up too.
+    """
+    findings = [*_tools(policy, schemas)]
+    for index, rule in enumerate(policy.rules):
+        said = [*_matching(policy, rule), *_parameter(policy, rule, schemas or {}), *_emptiness(rule)]
+        findings += [_of_rule(index, rule, severity, message) for severity, message in said]
+    return [*findings, *_shadowed(policy), *_contradictions(policy)]
+
+
+def _of_rule(index: int, rule: Rule, severity: Severity, message: str) -> LintFinding:
+    return LintFinding(severity=severity, where=f"rules[{index}]", message=f"{rule.name}: {message}")
+
+
+def _tools(policy: ToolExecutionPolicy, schemas: Mapping[str, Mapping[str, Any]] | None) -> Iterator[LintFinding]:
+    def warning(where: str, message: str) -> LintFinding:
+        return LintFinding(severity="warning", where=where, message=message)
+
+    for name in sorted(policy.tools):
+        settings, rules = policy.settings(name) or ToolSettings(), policy.engine.rules_for(name)
+        where = f"tools.{name}"
+        if settings.risk is None:
+            yield warning(where, "has no risk: unless the tool's code declares one, every call is denied")
+        if settings.lower_risk:
+            yield warning(f"{where}.lower_risk", "lowers the risk that the tool's code may declare")
+        if settings.approval == "unproven" and not any(isinstance(rule, RequireOrigin) for rule in rules):
+            yield warning(f"{where}.approval", "has no effect: no require_origin rule vouches for a call")
+        if rules and not any(rule.enforce for rule in rules):
+            yield warning(where, "none of its rules is enforced")
+        if policy.engine.blanket_denied_tools([name]):
+            yield warning(where, "is allowed here, and denied by a rule: no call can pass")
+        if schemas is not None and name not in schemas:
+            yield warning(where, f"there is no such tool{did_you_mean(name, schemas)}")
+    for name in sorted((schemas or {}).keys() - policy.tools):
+        yield warning(f"tools.{name}", "is a known tool that the policy does not allow")
+
+
+def _matching(policy: ToolExecutionPolicy, rule: Rule) -> Said:
+    for pattern in (rule.tools,) if isinstance(rule.tools, str) else rule.tools or ():
+        if not any(names_tool(pattern, name) for name in policy.tools):
+            # To deny what is not allowed anyway, or may come some day, is prudent; any other rule was meant for a tool.
+            prudent = is_glob(pattern) or isinstance(rule, DenyTool)
+            hint = did_you_mean(pattern, policy.tools)
+            yield "warning" if prudent else "error", f"can never match: no allowed tool is named {pattern!r}{hint}"
+
+
+def _parameter(policy: ToolExecutionPolicy, rule: Rule, schemas: Mapping[str, Mapping[str, Any]]) -> Said:
+    text = getattr(rule, "param", None)
+    if not isinstance(rule, ParamRule | RequireApproval) or text is None:
+        return
+    for name in sorted(policy.tools & schemas.keys()):
+        if names_tool(rule.tool, name) and (gap := missing(schemas[name], Param.parse(text))):
+            effect = "denies every call" if isinstance(rule, _REQUIRING) else "can never match"
+            yield "error", f"{effect}: {name!r} has no parameter {gap[0]!r} there{did_you_mean(*gap)}"
+
+
+def _emptiness(rule: Rule) -> Said:
+    if isinstance(rule, RuleKind) and rule.error:
+        yield "error", f"denies every call: {rule.error}"
+    if isinstance(rule, AllowToolParam) and not rule.allow:
+        yield "warning", "allows no value, so no call can pass; deny_tool would hide the tool too"
+
+
+def _shadowed(policy: ToolExecutionPolicy) -> Iterator[LintFinding]:
+    denials = [(index, rule) for index, rule in enumerate(policy.rules) if isinstance(rule, DenyTool) and rule.enforce]
+    first: dict[Hashable, int] = {}
+    for index, rule in enumerate(policy.rules):
+        if rule.spec is not None and (same := first.setdefault(exact(dict(rule.spec)), index)) != index:
+            yield _of_rule(index, rule, "warning", f"says the same as rules[{same}]")
+            continue
+        for other, denial in denials:
+            if rule is not denial and isinstance(rule.tools, str) and names_tool(denial.tool, rule.tools):
+                yield _of_rule(index, rule, "warning", f"has no effect: rules[{other}] denies every call")
+                break
+
+
+def _contradictions(policy: ToolExecutionPolicy) -> Iterator[LintFinding]:
+    """Parameters that no value can be right for."""
+    places = {id(rule): f"rules[{index}]" for index, rule in enumerate(policy.rules)}
+    seen: set[tuple[str, ...]] = set()
+    for name in sorted(policy.tools - set(policy.engine.blanket_denied_tools(policy.tools))):
+        # Whether a value has the right origin depends on the session: some value may.
+        found = [rule for rule in policy.engine.rules_for(name) if not isinstance(rule, RequireOrigin)]
+        rules = [rule for rule in found if isinstance(rule, ParamRule) and rule.enforce]
+        for param, group in groupby(sorted(rules, key=lambda rule: rule.param), key=lambda rule: rule.param):
+            together = list(group)
+            where = tuple(sorted(places[id(rule)] for rule in together))
+            if len(together) > 1 and where not in seen and not _can_pass(name, param, together):
+                seen.add(where)
+                yield LintFinding(
+                    severity="error",
+                    where=where[0],
+                    message=f"no value of {param!r} can pass {', '.join(where)} together, so no call of {name!r} can",
+                )
+
+
+def _can_pass(tool: str, param: str, rules: list[ParamRule]) -> bool:
+    """Whether some value passes all rules; certain only where it says no."""
+    requiring = [rule for rule in rules if isinstance(rule, _REQUIRING)]
+    if not requiring:
+        return True  # it can be left out
+    if any(isinstance(rule, DenyToolParam) and rule.equals is ABSENT and rule.contains is None for rule in rules):
+        return False
+    allowed = [rule for rule in requiring if isinstance(rule, AllowToolParam)]
+    if allowed:
+        return any(_passes(tool, param, value, rules) for value in allowed[0].allow)
+    limits = [rule for rule in requiring if isinstance(rule, LimitToolParam)]
+    bounds = [bound for rule in limits for bound in (rule.min, rule.max) if bound is not None]
+    return not bounds or any(_passes(tool, param, bound, limits) for bound in bounds)
+
+
+def _passes(tool: str, param: str, value: Any, rules: list[Any]) -> bool:
+    case = Case(action=Action.tool_call(tool, _nested(Param.parse(param), value)))
+    return all(rule.check(case) is None for rule in rules)
+
+
+def _nested(param: Param, value: Any) -> dict[str, Any]:
+    """Arguments with `value` where `param` points to."""
+    for token in reversed(param.tokens):
+        value = {"0" if token is None else token: value}
+    arguments: dict[str, Any] = value
+    return arguments

@@ -1,0 +1,1 @@
+"""What would happen, and what a model is shown; nothing here spends."""

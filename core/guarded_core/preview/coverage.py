@@ -1,0 +1,162 @@
+"""What becomes of the calls of each tool, before anybody makes one: for a session, or by the policy alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from guarded_core.ground.shown import Shown
+from guarded_core.pipeline.call import Authority
+from guarded_core.policy.policy import ToolExecutionPolicy, ToolSettings
+from guarded_core.preview.view import is_visible
+from guarded_core.rules.case import Rule
+from guarded_core.rules.engine import PolicyEngine
+from guarded_core.rules.kinds import RequireApproval, RequireOrigin
+from guarded_core.session import ToolExecutionContext
+from guarded_core.tools.spec import ToolRisk, ToolSpec
+
+
+class Standing(StrEnum):
+    """What becomes of a tool's calls."""
+
+    HIDDEN = "hidden"  # a model is not shown the tool, and no call can pass
+    DENIED = "denied"  # it is shown, and no call can pass now
+    NARROWED = "narrowed"  # rules refuse some calls
+    ASKS = "asks"  # a person is asked about some calls, or about all
+    ALLOWED = "allowed"  # some calls pass without a person
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCoverage:
+    """One tool's row.
+
+    Attributes:
+        name: the tool.
+        risk: in force.
+        standings: `hidden` or `denied` alone; otherwise `asks`, `allowed` or both, with `narrowed` where rules refuse
+            some calls.
+        why: what hides, denies, narrows or asks: rules by their names.
+    """
+
+    name: str
+    risk: ToolRisk | None
+    standings: frozenset[Standing]
+    why: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coverage(Shown):
+    """The matrix of tools and what becomes of their calls.
+
+    Attributes:
+        principal: whose session; None for the policy's own view.
+        tools: a row for each registered tool, by name.
+    """
+
+    principal: str | None
+    tools: tuple[ToolCoverage, ...]
+
+    @property
+    def subject(self) -> str:
+        """Whom it is about, for a title."""
+        return "any session" if self.principal is None else self.principal
+
+    @property
+    def standings(self) -> dict[str, frozenset[Standing]]:
+        """The matrix by tool."""
+        return {tool.name: tool.standings for tool in self.tools}
+
+
+def coverage(specs: Iterable[ToolSpec], authority: Authority, context: ToolExecutionContext | None) -> Coverage:
+    """The coverage of `specs` by what `authority` has in force now; reads the session's budget from its store."""
+    policy = authority.policy()
+    over = context is not None and _is_over(context, authority)
+    return Coverage(
+        principal=context.principal if context else None,
+        tools=tuple(
+            _Row(spec, policy, authority.engine, context, over).covered()
+            for spec in sorted(specs, key=lambda spec: spec.name)
+        ),
+    )
+
+
+def _is_over(context: ToolExecutionContext, authority: Authority) -> bool:
+    return context.store.load(context.query("")).denials >= authority.max_denials
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    spec: ToolSpec
+    policy: ToolExecutionPolicy
+    engine: PolicyEngine
+    context: ToolExecutionContext | None
+    over: bool
+
+    def covered(self) -> ToolCoverage:
+        name, risk = self.spec.name, self.policy.risk(self.spec)
+        settings = self.policy.settings(name)
+        if settings is None or not is_visible(name, self.policy, self.context, self.engine):
+            standings, why = {Standing.HIDDEN}, tuple(self._hiding(settings))
+        elif denying := tuple(self._denying(settings, risk)):
+            standings, why = {Standing.DENIED}, denying
+        else:
+            standings, why = self._open(settings, risk)
+        return ToolCoverage(name=name, risk=risk, standings=frozenset(standings), why=why)
+
+    def _rules(self) -> Iterator[Rule]:
+        engines = (*((self.context.rules,) if self.context else ()), self.policy.engine, self.engine)
+        return (rule for engine in engines for rule in engine.rules_for(self.spec.name) if rule.enforce)
+
+    def _hiding(self, settings: ToolSettings | None) -> Iterator[str]:
+        name = self.spec.name
+        if settings is None:
+            yield "not in the allowlist"
+        if self.context is not None and name not in self.context.tools:
+            yield "not among the session's tools"
+        if self.context is not None and not self.context.is_open:
+            yield "the session is closed"
+        yield from (rule.name for rule in self._rules() if PolicyEngine([rule]).blanket_denied_tools([name]))
+
+    def _denying(self, settings: ToolSettings, risk: ToolRisk | None) -> Iterator[str]:
+        if risk is None:
+            yield "no risk is declared"
+        if settings.schema_sha256 not in (None, self.spec.fingerprint):
+            yield "the tool is not the one that the policy pins"
+        if self.over:
+            yield "the session is over: too many denials"
+        if self.context is not None and _is_spent(self.context, self.spec.name, settings):
+            yield "the budget is spent"
+        yield from (f"{rule.name} cannot be judged" for rule in self._rules() if getattr(rule, "error", ""))
+
+    def _open(self, settings: ToolSettings, risk: ToolRisk | None) -> tuple[set[Standing], tuple[str, ...]]:
+        standings, why = set(), []
+        asks, always = self._risk_asks(settings, risk)
+        if asks:
+            why.append(f"risk:{risk}")
+        for rule in self._rules():
+            why.append(rule.name)
+            if isinstance(rule, RequireApproval):
+                asks, always = True, always or rule.param is None
+                continue
+            if isinstance(rule, RequireOrigin):
+                asks = asks or bool(rule.ask) or rule.otherwise == "ask"
+            if not (isinstance(rule, RequireOrigin) and rule.otherwise == "ask"):
+                standings.add(Standing.NARROWED)
+        if asks:
+            standings.add(Standing.ASKS)
+        if not always:
+            standings.add(Standing.ALLOWED)
+        return standings, tuple(why)
+
+    def _risk_asks(self, settings: ToolSettings, risk: ToolRisk | None) -> tuple[bool, bool]:
+        """Whether the risk alone asks a person, and whether about every call."""
+        if risk is None or not risk.needs_approval:
+            return False, False
+        vouches = any(getattr(rule, "traces", False) for rule in self._rules())
+        return True, settings.approval == "always" or not vouches
+
+
+def _is_spent(context: ToolExecutionContext, tool: str, settings: ToolSettings) -> bool:
+    spent = context.store.load(context.query(tool, settings.max_calls)).spent
+    return any(spent[counter.key] >= counter.limit for counter in context.counters(tool, settings.max_calls))

@@ -1,0 +1,76 @@
+"""What a model is shown: allowlist ∩ principal's set − blanket denials, with narrowed schemas.
+
+Showing is a courtesy that saves turns; every call is judged again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from guarded_core.policy.policy import ToolExecutionPolicy
+from guarded_core.rules.engine import PolicyEngine
+from guarded_core.session import ToolExecutionContext
+from guarded_core.tools.spec import ToolRisk, ToolSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolView:
+    """A tool as a model is shown it.
+
+    Attributes:
+        name, description: as registered.
+        schema: the closed schema, narrowed to what the rules can allow.
+        risk: in force.
+    """
+
+    name: str
+    description: str
+    schema: dict[str, Any]
+    risk: ToolRisk | None
+
+
+def visible_tools(
+    specs: Iterable[ToolSpec],
+    policy: ToolExecutionPolicy,
+    context: ToolExecutionContext | None,
+    engine: PolicyEngine,
+) -> list[ToolView]:
+    """The visible ones of `specs`, sorted by name; without a context, the policy's own view."""
+    return [
+        ToolView(
+            name=spec.name,
+            description=spec.description,
+            schema=narrowed(spec, policy, engine, context),
+            risk=policy.risk(spec),
+        )
+        for spec in sorted(specs, key=lambda spec: spec.name)
+        if is_visible(spec.name, policy, context, engine)
+    ]
+
+
+def is_visible(
+    name: str, policy: ToolExecutionPolicy, context: ToolExecutionContext | None, engine: PolicyEngine
+) -> bool:
+    """Whether a call of the tool could be allowed at all, as far as its name tells."""
+    if name not in policy.tools or (context is not None and (not context.is_open or name not in context.tools)):
+        return False
+    return not any(rules.blanket_denied_tools([name]) for rules in (policy.engine, engine))
+
+
+def narrowed(
+    spec: ToolSpec, policy: ToolExecutionPolicy, engine: PolicyEngine, context: ToolExecutionContext | None = None
+) -> dict[str, Any]:
+    """The closed schema of `spec`, narrowed by the rules, and to what a context's task may use."""
+    settings = policy.settings(spec.name)
+    schema = spec.closed_schema(keep_open=settings is not None and settings.open_arguments)
+    for rules in (policy.engine, engine, *((context.rules,) if context else ())):
+        schema = dict(rules.narrow(spec.name, schema))
+    return schema
+
+
+def openai_schema(view: ToolView) -> dict[str, Any]:
+    """The view as an OpenAI function definition."""
+    function = {"name": view.name, "description": view.description, "parameters": view.schema}
+    return {"type": "function", "function": function}

@@ -1,0 +1,101 @@
+"""How the values of a call are compared and read as text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import orjson
+
+from guarded_core.ground.payload import MAX_DEPTH, PayloadLimits, freeze
+
+_ESCAPED = re.compile(r'["\\\x00-\x1f]')  # RFC 8785, 3.2.2.2
+_UNSURE = (b".0,", b".0]", b".0}", b"e-")  # what an integral or a very small float looks like
+_WORDS = {None: "null", True: "true", False: "false"}
+# The policy's own limits were kept before a rule looks.
+_LIMITS = PayloadLimits(bytes=1 << 30, depth=MAX_DEPTH, nodes=1 << 30, characters=1 << 30)
+
+
+def exact(value: Any) -> Hashable:
+    """A key that two values share when they are the same JSON value.
+
+    10 and 10.0 are one number; 1 and true, "10" and 10 are different. Strings are compared code point by code point.
+    Raises TypeError for what is no JSON.
+    """
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return (bool, value)  # for Python, True is 1
+    if isinstance(value, int | float) and value == value:
+        return value
+    if isinstance(value, list):
+        return (list, tuple(exact(member) for member in value))
+    if isinstance(value, dict):
+        return (dict, frozenset((key, exact(member)) for key, member in value.items()))
+    raise TypeError("not JSON")
+
+
+def is_number(value: Any) -> bool:
+    """Whether `value` is a JSON number; true and false are none."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def text_of(value: Any) -> str:
+    """The string form of a value: a string itself, of anything else its canonical JSON."""
+    if isinstance(value, str):
+        return value
+    kind = type(value)
+    if kind is int:
+        return str(value)
+    if value is None or kind is bool:
+        return _WORDS[value]
+    if kind is float and 1e-4 <= abs(value) < 1e15:  # where Python and RFC 8785 write it alike
+        return str(int(value)) if value.is_integer() else repr(value)
+    if kind is dict or kind is list:
+        written = _written(value)
+        if written is not None:
+            return written
+    return freeze(value, _LIMITS).canonical.decode()
+
+
+def _written(container: Any) -> str | None:
+    """The canonical JSON of a container without keys or numbers that RFC 8785 writes otherwise than orjson."""
+    try:
+        written = orjson.dumps(container, option=orjson.OPT_SORT_KEYS)
+    except TypeError:
+        return None
+    plain = written.isascii() and not any(sign in written for sign in _UNSURE)
+    return written.decode() if plain else None
+
+
+def has_text(value: Any, part: str) -> bool:
+    """Whether `part` is in one of the value's texts."""
+    if _ESCAPED.search(part):
+        return any_text(value, lambda text: part in text)
+    return part in text_of(value)  # JSON writes all that is inside as it is
+
+
+def any_text(value: Any, test: Callable[[str], bool]) -> bool:
+    """Whether `test` holds for one of the value's texts."""
+    return test(value) if isinstance(value, str) else any(map(test, texts_of(value)))
+
+
+def texts_of(value: Any) -> list[str]:
+    """The string form of a value, and of every scalar and key inside it.
+
+    The JSON of an object alone would hide its strings from a search: ``"`` is written ``\\"`` there.
+    """
+    texts = [text_of(value)]
+    pending = [value] if isinstance(value, list | dict) else []
+    for container in pending:
+        if isinstance(container, dict):
+            texts += container
+        for member in container.values() if isinstance(container, dict) else container:
+            if type(member) is str:
+                texts.append(member)
+            elif isinstance(member, list | dict):
+                pending.append(member)
+            else:
+                texts.append(text_of(member))
+    return texts

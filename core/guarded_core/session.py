@@ -1,0 +1,320 @@
+"""Who is calling: an authenticated principal, the tools it may use, its budget; and the session that is current."""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from contextvars import ContextVar, Token
+from types import MappingProxyType, TracebackType
+from typing import Any, Protocol, Self
+
+from guarded_core.approvals.decisions import Approvals
+from guarded_core.approvals.request import Answer, ApprovalRequest, HumanApproval
+from guarded_core.ground.bounds import DEFAULT_EXPIRY_SECONDS, MAX_PRINCIPAL, check_text
+from guarded_core.ground.errors import GuardConfigurationError, InvalidApproval, InvalidPolicy
+from guarded_core.ground.ids import new_id
+from guarded_core.ground.wording import counted
+from guarded_core.policy.policy import ToolExecutionPolicy
+from guarded_core.provenance.labels import Labels
+from guarded_core.provenance.memory import Provenance
+from guarded_core.rules.case import Scope, Window
+from guarded_core.rules.engine import PolicyEngine
+from guarded_core.rules.kinds import AllowToolParam
+from guarded_core.store.base import Counter, Query, SessionRecord, Store
+from guarded_core.store.memory import MemoryStore
+
+MAX_SESSION_ID = 128
+
+_ambient: ContextVar[Mapping[int, ToolExecutionContext]] = ContextVar("guarded_sessions", default=MappingProxyType({}))
+
+
+class Issuer(Protocol):
+    """What a session knows of the guard that issued it."""
+
+    @property
+    def policy(self) -> ToolExecutionPolicy:
+        """The policy in force."""
+
+
+def current_context(guard: Issuer) -> ToolExecutionContext | None:
+    """The innermost session of `guard` that this code runs in, open or not; None outside any."""
+    return _ambient.get().get(id(guard))
+
+
+class ToolExecutionContext:
+    """One principal's calls: which tools, how many, and on whose behalf.
+
+    The application authenticates the principal; nothing a model says ever becomes one. Used as a context manager
+    (``with`` or ``async with``) it is the current session of the guard that issued it, and is closed on exit: a thread,
+    handler or generator that outlives the block is denied, unless `keep_open` was called.
+
+    Args:
+        principal: who, as authenticated; 1 to 256 bytes.
+        tools: exact names, or names with how many calls each is good for; empty permits nothing.
+        max_calls: how many calls it may make; at least 1.
+        session_id: a name to pick the session up by in another process; at most 128 bytes, without ``#``.
+        store: where budgets and approvals are kept; one of its own in memory by default.
+        narrow: by tool and parameter, the only values that it may have.
+
+    Raises:
+        GuardConfigurationError: a bound is not kept, or the stored session of that id is another principal's.
+    """
+
+    def __init__(
+        self,
+        principal: str,
+        tools: Iterable[str] | Mapping[str, int | None],
+        max_calls: int,
+        *,
+        session_id: str | None = None,
+        store: Store | None = None,
+        issuer: Issuer | None = None,
+        parent: ToolExecutionContext | None = None,
+        narrow: Mapping[str, Mapping[str, Sequence[Any]]] | None = None,
+    ) -> None:
+        if isinstance(tools, str):
+            raise GuardConfigurationError("tools is a list of names, not one name")
+        if type(max_calls) is not int or max_calls < 1:
+            raise GuardConfigurationError("max_calls is at least 1; a session without calls needs no guard")
+        self.principal = _principal(principal)
+        self.store: Store = store or MemoryStore()
+        self.parent = parent
+        self.issuer = issuer
+        record = self._open(_session_key(self.principal, session_id), frozenset(tools), max_calls)
+        self.session_id = record.id
+        self.tools = record.tools
+        self.max_calls = record.max_calls
+        self.on_behalf_of: tuple[str, ...] = () if parent is None else (*parent.on_behalf_of, parent.principal)
+        root = self if parent is None else parent.root
+        self.root: ToolExecutionContext = root
+        self.origins: Provenance = Provenance(self.principal) if parent is None else root.origins
+        self.rules: PolicyEngine = PolicyEngine([*(parent.rules.rules if parent else ()), *_narrowing(narrow or {})])
+        self._tool_calls = _counted(tools)
+        self.scope = Scope(principal=root.principal, session_id=root.session_id)
+        self._counters: dict[tuple[str, int | None], tuple[Counter, ...]] = {}
+        self._counter_keys: set[str] = set()
+        # A store in memory lets go of a session that has no name to pick it up by, once nobody holds it.
+        forget = getattr(self.store, "forget", None) if session_id is None else None
+        if forget is not None:
+            weakref.finalize(self, forget, self.session_id, self._counter_keys).atexit = False
+        self._closed = False
+        self._kept_open = False
+        self._tokens: list[Token[Mapping[int, ToolExecutionContext]]] = []
+
+    def _open(self, key: str, tools: frozenset[str], max_calls: int) -> SessionRecord:
+        wanted = SessionRecord(id=key, principal=self.principal, tools=tools, max_calls=max_calls)
+        stored = self.store.open_session(wanted)
+        if stored.principal != self.principal:
+            raise GuardConfigurationError("this session belongs to another principal")
+        # What was granted once is an upper bound: picking a session up never widens it.
+        return SessionRecord(
+            id=key,
+            principal=self.principal,
+            tools=stored.tools & tools,
+            max_calls=min(stored.max_calls, max_calls),
+        )
+
+    @property
+    def is_open(self) -> bool:
+        """Whether calls may still be made; a closed parent closes all that was delegated from it."""
+        return not self._closed and (self.parent is None or self.parent.is_open)
+
+    @property
+    def remaining_calls(self) -> int:
+        """How many calls are left, here and in every context this one was delegated from."""
+        counters = self.counters("", None)
+        spent = self.store.load(self.query("")).spent
+        return max(0, min(counter.limit - spent[counter.key] for counter in counters))
+
+    def counters(self, tool: str, tool_limit: int | None) -> tuple[Counter, ...]:
+        """The budgets a call of `tool` spends from: this context's and its ancestors', each with its tool's own."""
+        found = self._counters.get((tool, tool_limit))
+        if found is None:
+            found = self._counters[tool, tool_limit] = self._count(tool, tool_limit)
+        return found
+
+    def _count(self, tool: str, tool_limit: int | None) -> tuple[Counter, ...]:
+        own = [Counter(key=f"calls:{self.session_id}", limit=self.max_calls)]
+        limits = [limit for limit in (tool_limit, self._tool_calls.get(tool)) if limit is not None]
+        if limits:
+            own.append(Counter(key=f"calls:{self.session_id}:{tool}", limit=min(limits)))
+        self._counter_keys.update([counter.key for counter in own])
+        return (*own, *(self.parent.counters(tool, tool_limit) if self.parent else ()))
+
+    def query(
+        self,
+        tool: str,
+        tool_limit: int | None = None,
+        *,
+        windows: tuple[Window, ...] = (),
+        call_keys: tuple[str, str] | None = None,
+    ) -> Query:
+        """What a judgement of `tool` reads for this context."""
+        return Query(
+            principal=self.principal,
+            session_id=self.session_id,
+            root_id=self.root.session_id,
+            tool=tool,
+            counters=tuple([counter.key for counter in self.counters(tool, tool_limit)]),
+            windows=windows,
+            call_keys=call_keys,
+        )
+
+    def said(self, text: str) -> None:
+        """Remember what the user said: the request, or a later turn. Never a model's words, nor a tool's."""
+        self.origins.said(text)
+
+    def observe(self, tool: str, output: Any, *, arguments: Mapping[str, Any] | None = None) -> None:
+        """Remember what a tool returned that this guard did not run; guarded tools are remembered by themselves.
+
+        Args:
+            tool: its name: what the policy says of its output counts.
+            output: JSON, models or dataclasses.
+            arguments: what it was called with.
+        """
+        labels = Labels() if self.issuer is None else self.issuer.policy.labels(tool)
+        self.origins.observe(tool, output, labels, arguments=arguments)
+
+    def approve(self, approval: HumanApproval) -> None:
+        """Hand over a person's yes for one exact payload.
+
+        It covers one call of that tool with that payload in this context, for 15 minutes. An approval that answers a
+        request counts towards it; otherwise it stands by itself.
+
+        Raises:
+            InvalidApproval: the request it answers cannot be decided by this person, or any more.
+        """
+        if approval.request_id is not None:
+            self._answer(approval)
+            return
+        now_ns = self.store.now_ns()
+        request = ApprovalRequest(
+            id=new_id(),
+            tool=approval.tool,
+            digest=approval.digest,
+            principal=self.principal,
+            on_behalf_of=self.on_behalf_of,
+            session_id=self.session_id,
+            created_ns=now_ns,
+            expires_ns=now_ns + DEFAULT_EXPIRY_SECONDS * 1_000_000_000,
+            self_approval=True,  # whether a principal may approve itself is judged with the call, by its policy
+        )
+        vote = Answer(by=approval.approver, approve=True, reason=approval.reason)
+        self.store.add_request(request.voted(vote, now_ns=now_ns), max_pending=1)
+
+    def _answer(self, approval: HumanApproval) -> None:
+        request = Approvals(self.store).get(str(approval.request_id))
+        if (request.session_id, request.tool, request.digest) != (self.session_id, approval.tool, approval.digest):
+            raise InvalidApproval("this approval answers a request of another session, tool or payload")
+        Approvals(self.store).decide(request.id, by=approval.approver, approve=True, reason=approval.reason)
+
+    def delegate(
+        self,
+        principal: str,
+        *,
+        tools: Iterable[str] | Mapping[str, int | None],
+        max_calls: int,
+        session_id: str | None = None,
+        narrow: Mapping[str, Mapping[str, Sequence[Any]]] | None = None,
+    ) -> ToolExecutionContext:
+        """A context for a subagent: only narrower.
+
+        Its tools are those of `tools` that this context has too; each of its calls spends from this context's budget as
+        well; sums, rates and flags are the root's; nobody in the chain can approve its calls.
+
+        Args:
+            principal: the subagent's own name.
+            tools, max_calls, session_id, narrow: see the class.
+        """
+        if isinstance(tools, str):
+            raise GuardConfigurationError("tools is a list of names, not one name")
+        counts = tools if isinstance(tools, Mapping) else {}
+        return ToolExecutionContext(
+            principal,
+            {name: counts.get(name) for name in self.tools & frozenset(tools)},
+            max_calls,
+            session_id=session_id,
+            store=self.store,
+            issuer=self.issuer,
+            parent=self,
+            narrow=narrow,
+        )
+
+    def keep_open(self) -> Self:
+        """Leave the session open when its block ends, for handlers that outlive it on purpose; then call `close`."""
+        self._kept_open = True
+        return self
+
+    def close(self) -> None:
+        """End it: from now on every call is denied."""
+        self._closed = True
+
+    def __enter__(self) -> Self:
+        if self.issuer is None:
+            warnings.warn("this context was not issued by a guard: entering it makes it nobody's session", stacklevel=2)
+        sessions: dict[int, ToolExecutionContext] = {**_ambient.get(), id(self.issuer): self}
+        self._tokens.append(_ambient.set(MappingProxyType(sessions)))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _ambient.reset(self._tokens.pop())
+        if not self._kept_open and not self._tokens:
+            self.close()
+
+    async def __aenter__(self) -> Self:
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.__exit__(kind, error, trace)
+
+    def __repr__(self) -> str:
+        state = "open" if self.is_open else "closed"
+        return f"<ToolExecutionContext of {self.principal!r}, {counted(len(self.tools), 'tool')}, {state}>"
+
+
+def _principal(principal: Any) -> str:
+    try:
+        check_text(principal, MAX_PRINCIPAL, "the principal")
+    except InvalidApproval as error:
+        raise GuardConfigurationError(str(error)) from None
+    return str(principal)
+
+
+def _counted(tools: Iterable[str] | Mapping[str, int | None]) -> dict[str, int]:
+    calls = {name: calls for name, calls in tools.items() if calls is not None} if isinstance(tools, Mapping) else {}
+    for name, limit in calls.items():
+        if type(limit) is not int or limit < 1:
+            raise GuardConfigurationError(
+                f"tools: {name!r} is good for at least 1 call; to forbid a tool, leave it out"
+            )
+    return calls
+
+
+def _narrowing(narrow: Mapping[str, Mapping[str, Sequence[Any]]]) -> Iterable[AllowToolParam]:
+    try:
+        return [
+            AllowToolParam(tool=tool, param=param, allow=list(values))
+            for tool, params in narrow.items()
+            for param, values in params.items()
+        ]
+    except (InvalidPolicy, TypeError, AttributeError) as error:
+        raise GuardConfigurationError(f"narrow is {{tool: {{parameter: [values]}}}}: {error}") from None
+
+
+def _session_key(principal: str, session_id: str | None) -> str:
+    if session_id is None:
+        return f"{principal}#{new_id()}"
+    # With no '#' in the name, the last '#' always splits principal and name: no two principals share a key.
+    if (
+        not isinstance(session_id, str)
+        or not session_id
+        or "#" in session_id
+        or len(session_id.encode()) > MAX_SESSION_ID
+    ):
+        raise GuardConfigurationError(f"session_id is text of 1 to {MAX_SESSION_ID} bytes without '#'")
+    return f"{principal}#{session_id}"

@@ -1,0 +1,115 @@
+"""Plain functions as tools: their schema, their arguments, and the guarded function that stands in for them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
+
+from guarded_core.ground.errors import InvalidTool
+from guarded_core.tools.roundtrip import check_model, dump, read, written
+from guarded_core.tools.spec import ToolRisk, ToolSpec
+
+
+class PlainFunction:
+    """A function, and how JSON arguments reach it.
+
+    Args:
+        function: sync or async, every parameter annotated; no ``*args`` or ``**kwargs``.
+        name, description: default to the function's name and docstring.
+        risk: what it can do.
+
+    Raises:
+        InvalidTool: a parameter cannot be given as JSON.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        risk: ToolRisk | str | None = None,
+    ) -> None:
+        tool = name or function.__name__
+        self.function = function
+        self.signature = inspect.signature(function)
+        self.is_async = inspect.iscoroutinefunction(function)
+        self._fields = [(name, _field(name)) for name in self.signature.parameters]
+        self._positional = [p.name for p in self.signature.parameters.values() if p.kind is p.POSITIONAL_ONLY]
+        self._model = _model(function, self.signature, tool)
+        check_model(self._model, tool)
+        self.spec = ToolSpec.of(
+            name=tool,
+            description=description or inspect.getdoc(function) or "",
+            schema=self._model.model_json_schema(),
+            risk=risk,
+        )
+
+    def arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Positional and keyword arguments as one mapping by name. Raises TypeError as the function itself would."""
+        return dict(self.signature.bind(*args, **kwargs).arguments)
+
+    def complete(self, arguments: dict[str, Any]) -> dict[str, Any] | None:
+        """The effective arguments: defaults filled in, as JSON that parses back to itself; None where nothing changed.
+
+        Raises ValueError where they do not fit, or would parse to something else another time.
+        """
+        given = written(arguments)
+        effective = dump(self._model.model_validate(arguments))
+        dumped = written(effective)
+        if dumped == given:
+            return None
+        if written(dump(self._model.model_validate(read(dumped)))) != dumped:
+            # Otherwise a person approves one value, and another one runs.
+            raise ValueError("the arguments do not survive a round trip through their model")
+        return effective
+
+    def run(self, effective: dict[str, Any]) -> Any:
+        """Call the function with effective arguments."""
+        parsed = self._model.model_validate(effective)
+        values = {name: getattr(parsed, field) for name, field in self._fields}
+        positional = [values.pop(name) for name in self._positional]
+        return self.function(*positional, **values)
+
+    async def arun(self, effective: dict[str, Any]) -> Any:
+        """As `run`, for an async function."""
+        return await self.run(effective)
+
+    def stand_in(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """`call`, looking like the function; without ``__wrapped__``, which would lead around the guard."""
+        for attribute in ("__name__", "__qualname__", "__module__", "__doc__", "__annotations__"):
+            setattr(call, attribute, getattr(self.function, attribute))
+        call.__signature__ = self.signature  # type: ignore[attr-defined]
+        return call
+
+
+def _field(parameter: str) -> str:
+    # Pydantic takes no field that begins with an underscore or shadows a method; the alias carries the real name.
+    return f"arg_{parameter}"
+
+
+def _model(function: Callable[..., Any], signature: inspect.Signature, tool: str) -> type[BaseModel]:
+    try:
+        hints = get_type_hints(function, include_extras=True)
+    except Exception as error:
+        raise InvalidTool(f"tool {tool!r}: its annotations cannot be resolved ({type(error).__name__})") from error
+    fields: dict[str, Any] = {}
+    for parameter in signature.parameters.values():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            raise InvalidTool(f"tool {tool!r}: *args and **kwargs cannot be checked; name every parameter")
+        if parameter.name not in hints:
+            raise InvalidTool(f"tool {tool!r}: parameter {parameter.name!r} needs an annotation to be checked by")
+        default = ... if parameter.default is parameter.empty else parameter.default
+        fields[_field(parameter.name)] = (hints[parameter.name], Field(default, alias=parameter.name))
+    try:
+        model: type[BaseModel] = create_model(
+            tool, __config__=ConfigDict(extra="forbid", validate_default=True), **fields
+        )
+        model.model_json_schema()
+    except (PydanticSchemaGenerationError, PydanticUserError) as error:
+        raise InvalidTool(f"tool {tool!r}: a parameter's type has no JSON form") from error
+    return model

@@ -1,0 +1,225 @@
+"""What a tool is: its name, risk, parameters and schema, frozen and fingerprinted at registration."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from typing import Any, ClassVar, Self
+
+import orjson
+
+from guarded_core.ground.errors import InvalidTool
+from guarded_core.ground.payload import PayloadLimits, freeze
+from guarded_core.tools.schema import Defaults, Validator, close, from_params, lint
+
+MAX_IDENTIFIER = 64
+MAX_PARAM_DESCRIPTION = 2048
+MAX_TOOL_DESCRIPTION = 4096
+MAX_PARAMS = 64
+
+_IDENTIFIER = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
+
+
+def is_identifier(name: object) -> bool:
+    """Whether `name` is 1 to 64 ASCII letters, digits, ``_`` or ``-``."""
+    return type(name) is str and _IDENTIFIER.fullmatch(name) is not None
+
+
+def recorded_name(name: object) -> str:
+    """The tool name as records and errors carry it: itself, or ``invalid-tool-`` and 16 hex digits of its SHA-256.
+
+    A model chooses the name; only what could be a tool's name is ever repeated.
+    """
+    if is_identifier(name):
+        return str(name)
+    raw = str.__str__(name) if isinstance(name, str) else type(name).__name__
+    return "invalid-tool-" + hashlib.sha256(raw.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+class ToolRisk(StrEnum):
+    """How much harm a tool can do. There is no default: whoever adds a tool says it."""
+
+    READ_ONLY = "read_only"
+    MUTATING = "mutating"
+    DESTRUCTIVE = "destructive"
+    FINANCIAL = "financial"
+
+    @property
+    def needs_approval(self) -> bool:
+        """Whether every call needs a person's approval of its exact payload."""
+        return self in (ToolRisk.DESTRUCTIVE, ToolRisk.FINANCIAL)
+
+    @property
+    def rank(self) -> int:
+        """Position from the mildest (0) to the strictest (3)."""
+        return list(ToolRisk).index(self)
+
+
+def strictest(*risks: ToolRisk | str | None) -> ToolRisk | None:
+    """The strictest of all declared risks; None where nobody declared one."""
+    declared = [parse_risk(risk) for risk in risks if risk is not None]
+    return max(declared, key=lambda risk: risk.rank, default=None)
+
+
+def parse_risk(risk: ToolRisk | str) -> ToolRisk:
+    """The risk of that name. Raises InvalidTool with the valid names."""
+    try:
+        return ToolRisk(risk)
+    except ValueError:
+        raise InvalidTool(f"unknown risk; one of {', '.join(ToolRisk)}") from None
+
+
+PARAM_TYPES = ("string", "number", "integer", "boolean", "object", "array", "null")
+
+
+@dataclass(frozen=True, slots=True)
+class ToolParam:
+    """One declared argument of an AiTool.
+
+    Shapes: name an identifier of 1 to 64 bytes; param_type one of PARAM_TYPES; description up to 2048 bytes, not blank.
+    Raises InvalidTool for anything else.
+    """
+
+    name: str
+    param_type: str
+    description: str
+    required: bool = True
+
+    def __post_init__(self) -> None:
+        if not is_identifier(self.name):
+            raise InvalidTool("a parameter name is 1 to 64 ASCII letters, digits, '_' or '-'")
+        if self.param_type not in PARAM_TYPES:
+            raise InvalidTool(f"parameter {self.name!r}: param_type is one of {', '.join(PARAM_TYPES)}")
+        _require_text(self.description, MAX_PARAM_DESCRIPTION, f"parameter {self.name!r}: description")
+
+
+class AiTool(ABC):
+    """A tool for the registry: what it is called, what it takes, how dangerous it is, and what it does.
+
+    Subclasses set the four class attributes and write `execute`, which receives the checked arguments (a dict that is
+    its own to change) and returns JSON. They are read once, at registration.
+    """
+
+    name: ClassVar[str]
+    description: ClassVar[str]
+    parameters: ClassVar[Sequence[ToolParam]]
+    risk: ClassVar[ToolRisk]
+
+    @abstractmethod
+    def execute(self, payload: dict[str, Any]) -> Any:
+        """Do it. May be ``async def``; then only `aexecute` runs it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolSpec:
+    """A tool as the guard judges it: frozen at registration, so that nothing that changes later is judged or run.
+
+    Build it with `of` or `of_ai_tool`.
+
+    Attributes:
+        name: the one name it is resolved by.
+        description: what the model is told.
+        schema: JSON Schema of its arguments, as the tool declares it; not to be changed.
+        risk: the strictest declaration made in code; None where only the policy declares one.
+        fingerprint: SHA-256 over name, description and schema, in hex; approvals and pins bind to it.
+        closed: the schema says itself what is open, and is judged as it is (an AiTool's).
+        strict_integers: a float such as 1.0 is no integer (a ToolParam's rule; JSON Schema takes it for one).
+    """
+
+    name: str
+    description: str
+    schema: Mapping[str, Any] = field(repr=False)
+    risk: ToolRisk | None
+    fingerprint: str
+    closed: bool = False
+    strict_integers: bool = False
+    _validators: dict[bool, Validator] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        name: str,
+        description: str,
+        schema: Mapping[str, Any],
+        risk: ToolRisk | str | None = None,
+        closed: bool = False,
+        strict_integers: bool = False,
+    ) -> Self:
+        """A tool with that JSON Schema, a private copy of which is kept.
+
+        Raises:
+            InvalidTool: the name is no identifier, the description is too long, or the schema does not pass the lint.
+        """
+        if not is_identifier(name):
+            raise InvalidTool("a tool's name is 1 to 64 ASCII letters, digits, '_' or '-'; rename the tool")
+        if not isinstance(description, str) or len(description.encode("utf-8", "surrogatepass")) > MAX_DESCRIPTION:
+            raise InvalidTool(f"tool {name!r}: the description is text of at most {MAX_DESCRIPTION:,} bytes")
+        try:
+            frozen = freeze({"name": name, "description": description, "schema": dict(schema)}, _SPEC_LIMITS)
+        except ValueError as error:
+            raise InvalidTool(f"tool {name!r}: the schema is no bounded JSON: {error}") from None
+        own = frozen.value["schema"]
+        try:
+            lint(own)
+        except InvalidTool as error:
+            raise InvalidTool(f"tool {name!r}: {error}") from None
+        return cls(
+            name=name,
+            description=description,
+            schema=own,
+            risk=None if risk is None else parse_risk(risk),
+            fingerprint=frozen.digest,
+            closed=closed,
+            strict_integers=strict_integers,
+        )
+
+    @classmethod
+    def of_ai_tool(cls, tool: AiTool) -> Self:
+        """An AiTool's spec. Raises InvalidTool where a bound is not kept."""
+        name, description, params = tool.name, tool.description, tuple(tool.parameters)
+        _require_text(description, MAX_TOOL_DESCRIPTION, f"tool {name!r}: description")
+        if len(params) > MAX_PARAMS or len({param.name for param in params}) != len(params):
+            raise InvalidTool(f"tool {name!r}: at most {MAX_PARAMS} parameters, each with a name of its own")
+        return cls.of(
+            name=name,
+            description=description,
+            schema=from_params(params),
+            risk=tool.risk,
+            closed=True,
+            strict_integers=True,
+        )
+
+    def closed_schema(self, *, keep_open: bool = False) -> dict[str, Any]:
+        """The schema that arguments are judged on: every object closed, but for what the policy keeps open."""
+        return dict(self.schema) if self.closed else close(self.schema, keep_open=keep_open)
+
+    def validator(self, *, keep_open: bool = False) -> Validator:
+        """The compiled closed schema."""
+        found = self._validators.get(keep_open)
+        if found is None:
+            found = Validator(self.closed_schema(keep_open=keep_open), strict_integers=self.strict_integers)
+            self._validators[keep_open] = found
+        return found
+
+    @cached_property
+    def defaults(self) -> Defaults | None:
+        """Fills in what an argument that is left out means; None where there is no default."""
+        return Defaults(self.schema) if b'"default"' in orjson.dumps(self.schema) else None
+
+
+MAX_DESCRIPTION = 65_536
+_SPEC_LIMITS = PayloadLimits(bytes=1 << 20, nodes=1 << 16, depth=64)
+
+
+def _require_text(text: object, limit: int, what: str) -> str:
+    if not isinstance(text, str) or not text.strip():
+        raise InvalidTool(f"{what} must be text that is not blank")
+    if len(text.encode("utf-8", "surrogatepass")) > limit:
+        raise InvalidTool(f"{what} is longer than {limit} bytes")
+    return text
