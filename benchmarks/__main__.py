@@ -2,6 +2,9 @@
 
 ``python -m benchmarks [name ...] [--quick]``, from the repository's folder. With names or ``--quick`` it only prints:
 RESULTS.md is always of one whole run.
+
+``python -m benchmarks --against <other checkout> [part of an entry's name ...]`` asks instead whether this code is
+slower than that one, and ends with 1 where it is.
 """
 
 from __future__ import annotations
@@ -10,8 +13,9 @@ import argparse
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
-from benchmarks import durability, memory, overhead, peers, rules, store
+from benchmarks import against, durability, memory, overhead, peers, rules, store
 from benchmarks.report import FOLDER, Goal, Measurement, Section, draw, results
 
 
@@ -65,7 +69,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("names", nargs="*", metavar="name", help=", ".join(BENCHMARKS))
     parser.add_argument("--quick", action="store_true", help="less than a minute, for a first look")
+    parser.add_argument("--against", type=Path, metavar="checkout", help="compare with it; names are parts of entries'")
+    parser.add_argument("--rounds", type=int, default=against.ROUNDS, help="of --against, %(default)s by default")
+    parser.add_argument("--bound", type=float, default=against.BOUND, help="of --against: the ratio that is still fine")
     given = parser.parse_args()
+    if given.against is not None:
+        return against.run(given.against, given.names, given.rounds, given.bound)
     if unknown := set(given.names) - BENCHMARKS.keys():
         parser.error(f"there is no {sorted(unknown)[0]}; there are: {', '.join(BENCHMARKS)}")
     sections: list[Section] = []

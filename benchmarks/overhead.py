@@ -22,15 +22,13 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import jsonschema
-from langchain_core.tools import BaseTool, StructuredTool
-from llama_index.core.tools import FunctionTool
 from pydantic import BaseModel, ConfigDict
 
 from benchmarks.report import Goal, Plot, Section
 from benchmarks.rules import other_rules
 from benchmarks.sampling import Ratio, asample, ratio, sample
-from benchmarks.tools import SIZES, arguments, passing_rules
-from guarded_core import Guard, InMemoryToolAuditTrail, ToolExecutionPolicy
+from benchmarks.tools import SIZES, Payment, apay, arguments, house, langchain, llamaindex, passing_rules, pay, policy
+from guarded_core import Guard, InMemoryToolAuditTrail
 from guarded_core.audit.durable import DurableToolAuditTrail
 from guarded_core.audit.event import Outcome
 from guarded_core.ground.payload import freeze, measure
@@ -44,60 +42,6 @@ from guarded_llamaindex import guard_tool as guard_llamaindex
 Calls: TypeAlias = dict[str, Callable[[], Any]]
 POSTGRES = os.environ.get("GUARDED_TEST_POSTGRES")
 KEY = b"benchmark-secret-of-32-bytes-long"
-
-
-class Price(BaseModel):
-    amount: float
-    currency: str
-    tax: list[float]
-
-
-class Item(BaseModel):
-    sku: str
-    name: str
-    price: Price | None = None
-    tags: list[str] = []
-    count: int
-
-
-class Payment(BaseModel):
-    to: str
-    amount: float
-    currency: str
-    url: str
-    items: list[Item]
-
-
-def pay(to: str, amount: float, currency: str, url: str, items: list[Item]) -> str:
-    """Pays."""
-    return "paid"
-
-
-async def apay(to: str, amount: float, currency: str, url: str, items: list[Item]) -> str:
-    """Pays."""
-    return "paid"
-
-
-def policy(rules: list[Rule] | None = None) -> ToolExecutionPolicy:
-    """One allowed tool, by default with ten rules that each look at its calls."""
-    return ToolExecutionPolicy({"pay": "mutating"}, rules=passing_rules("pay") if rules is None else rules)
-
-
-def house(**settings: Any) -> Guard:
-    """A guard with the plain function registered."""
-    guard = Guard(**{"policy": policy(), "audit": InMemoryToolAuditTrail(1024)} | settings)
-    guard.tool(pay)
-    return guard
-
-
-def langchain(schema: Any) -> BaseTool:
-    """The payment as a LangChain tool."""
-    return StructuredTool(name="pay", description="Pays.", args_schema=schema, func=pay, coroutine=apay)
-
-
-def llamaindex() -> FunctionTool:
-    """The payment as a LlamaIndex tool."""
-    return FunctionTool.from_defaults(pay, async_fn=apay, fn_schema=Payment)
 
 
 PAIRS = {

@@ -99,7 +99,8 @@ def results(sections: Sequence[Section], *, quick: bool) -> str:
         "# Results",
         f"Measured on {machine()}, by `python -m benchmarks{' --quick' if quick else ''}`. Absolute times drift with "
         "the machine's load; ratios are taken from calls in random order in one process, and are what counts. "
-        "A figure in brackets is the 95 % interval of a ratio of medians.",
+        "A figure in brackets is the 95 % interval of a ratio of medians. Whether a change made calls slower is "
+        "another question, which `python -m benchmarks --against <other checkout>` answers.",
     ]
     if goals:
         rows = [[goal.what, goal.wanted, goal.found, "yes" if goal.met else "**no**"] for goal in goals]

@@ -11,29 +11,18 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from benchmarks.tools import ARGUMENTS, own_rules
 from guarded_core import Guard
 from guarded_core.policy.policy import ToolExecutionPolicy
 from guarded_core.rules.case import Action, Case, Rule, Scope
 from guarded_core.rules.engine import PolicyEngine
-from guarded_core.rules.kinds import (
-    AllowToolParam,
-    AllowToolParamMatching,
-    BudgetToolParam,
-    DenyKeyword,
-    DenyToolParam,
-    DenyToolParamMatching,
-    LimitToolParam,
-    RateLimitTool,
-    RequireApproval,
-)
+from guarded_core.rules.kinds import DenyToolParam
 from guarded_core.rules.state import StateStore
 
 SIZES = (10, 100, 1_000, 10_000)
 WANTED = 2.0  # from the smallest to the largest, at most
 ROUNDS = 30
 CALLS = 200  # a round
-
-ARGUMENTS = {"to": "acct-17", "amount": 12.5, "currency": "EUR", "url": "https://api.test/pay", "items": [{"sku": "A"}]}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,22 +38,6 @@ class Measurement:
     rules: int
     judge_us: float
     decide_us: float
-
-
-def own_rules(tool: str) -> list[Rule]:
-    """Ten rules of every cost that a call of `tool` passes."""
-    return [
-        DenyKeyword(keyword="rm -rf"),
-        DenyToolParam(tool=tool, param="to", equals="acct-0"),
-        DenyToolParam(tool=tool, param="/items/*/sku", contains="X"),
-        DenyToolParamMatching(tool=tool, param="url", matches=r"//10\."),
-        AllowToolParam(tool=tool, param="currency", allow=["EUR", "USD"]),
-        AllowToolParamMatching(tool=tool, param="url", matches=r"https://[a-z.]+/\w+"),
-        LimitToolParam(tool=tool, param="amount", min=0, max=100),
-        RateLimitTool(tool=tool, max_calls=10**9, interval_secs=60),
-        BudgetToolParam(tool=tool, param="amount", max=10**12, interval_secs=60),
-        RequireApproval(tool=tool, param="amount", above=50),
-    ]
 
 
 def other_rules(count: int) -> Iterator[Rule]:
