@@ -16,7 +16,7 @@ from guarded_core.ground.errors import InvalidPayload, ToolExecutionError
 from guarded_core.guard import Guard
 from guarded_core.pipeline.call import Call, edit_note
 from guarded_core.rules.case import Rule
-from guarded_core.rules.engine import PolicyEngine
+from guarded_core.rules.ruleset import RuleSet
 from guarded_core.session import ToolExecutionContext
 from guarded_core.store.ledger import CallKey
 from guarded_core.tools.spec import ToolRisk, ToolSpec
@@ -113,19 +113,17 @@ class Gate:
 
     def narrowed_schema(self) -> dict[str, Any] | None:
         """The inner tool's own schema as JSON, narrowed by the rules; None where no rule narrows it."""
-        engines, name = self.guard.engines(self.context), self.spec.name
-        rules = tuple(rule for engine in engines for rule in engine.rules_for(name) if rule.enforce)
+        in_force = self.guard.rules_in_force(self.context)
+        rules = in_force.enforced(self.spec.name)
         known, shown = self._narrowed
         if known != rules:
-            shown = self._narrow(engines) if rules else None
+            shown = self._narrow(in_force) if rules else None
             self._narrowed = rules, shown
         return copy.deepcopy(shown)
 
-    def _narrow(self, engines: tuple[PolicyEngine, ...]) -> dict[str, Any] | None:
+    def _narrow(self, rules: RuleSet) -> dict[str, Any] | None:
         function = convert_to_openai_function(self.inner)
-        shown = function.get("parameters", {})
-        for engine in engines:
-            shown = engine.narrow(self.spec.name, shown)
+        shown = rules.narrow(self.spec.name, function.get("parameters", {}))
         if shown == function.get("parameters", {}):
             return None
         return {"title": function["name"], "description": function.get("description", ""), **shown}

@@ -15,7 +15,6 @@ from langchain_core.tools import BaseTool
 from guarded_core.ground.errors import GuardConfigurationError, InvalidPayload, ToolExecutionError
 from guarded_core.guard import Guard
 from guarded_core.pipeline.call import Call, never
-from guarded_core.preview.view import is_visible
 from guarded_core.session import ToolExecutionContext
 from guarded_core.tools.spec import parse_risk, recorded_name
 from guarded_langchain import compat
@@ -108,7 +107,7 @@ class GuardMiddleware(AgentMiddleware[Any, Any, Any]):
         return request.override(tools=shown)
 
     def _is_visible(self, name: str, context: ToolExecutionContext | None) -> bool:
-        return is_visible(name, self._guard.policy, context, self._guard.rules)
+        return self._guard.is_visible(name, context)
 
     def _is_shown_by_provider(self, tool: dict[str, Any], context: ToolExecutionContext | None) -> bool:
         """A provider runs its own tools without asking anybody: only the allowlist can say yes."""

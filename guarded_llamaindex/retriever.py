@@ -12,7 +12,6 @@ from llama_index.core.schema import QueryType
 from llama_index.core.tools import AsyncBaseTool, BaseTool, ToolMetadata, ToolOutput
 
 from guarded_core.guard import Guard
-from guarded_core.preview.view import is_visible
 from guarded_core.session import ToolExecutionContext
 from guarded_llamaindex.audit import refuse_unknown
 from guarded_llamaindex.compat import current_event, current_workflow_context
@@ -76,8 +75,7 @@ class GuardedRetriever(ObjectRetriever[BaseTool]):
         context, why = self._guard.resolve(self._context, runtime=current_workflow_context())
         if why is not None:
             return []
-        policy, rules = self._guard.policy, self._guard.rules
-        return [tool for tool in found if is_visible(tool.spec_name, policy, context, rules)]
+        return [tool for tool in found if self._guard.is_visible(tool.spec_name, context)]
 
     def _called(self, name: str) -> list[BaseTool]:
         if name in self._known:

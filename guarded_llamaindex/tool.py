@@ -309,10 +309,7 @@ def _entries(wanted: _Wanted) -> _Entries:
         return enter
 
     def shown_schema() -> dict[str, Any]:
-        schema: Mapping[str, Any] = parameters.schema
-        for engine in guard.engines(wanted.context):
-            schema = engine.narrow(spec.name, schema)
-        return dict(schema)
+        return dict(guard.rules_in_force(wanted.context).narrow(spec.name, parameters.schema))
 
     call, acall = _methods(inner)
     return _Entries(call=entry(call), dunder_call=entry(inner), acall=async_entry(acall), shown_schema=shown_schema)

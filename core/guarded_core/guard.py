@@ -25,9 +25,10 @@ from guarded_core.pipeline.steps import Services, arun, run
 from guarded_core.policy.policy import DEFAULT_MAX_CALLS, ToolExecutionPolicy
 from guarded_core.preview.coverage import Coverage, coverage
 from guarded_core.preview.decision import Decision, preview
-from guarded_core.preview.view import ToolView, visible_tools
+from guarded_core.preview.view import ToolView, is_visible, visible_tools
 from guarded_core.provenance.memory import Provenance
 from guarded_core.rules.engine import PolicyEngine
+from guarded_core.rules.ruleset import RuleSet
 from guarded_core.rules.state import StateStore
 from guarded_core.session import ToolExecutionContext, current_context
 from guarded_core.store.base import Store
@@ -327,13 +328,25 @@ class Guard(Shown):
 
     def visible_tools(self, context: ToolExecutionContext | None = None) -> list[ToolView]:
         """The tools a model should be shown in `context` or the current session; outside one, the policy's own view."""
-        found = context or current_context(self)
-        return visible_tools(self._specs.values(), self._policy, found, self.rules)
+        found, policy = context or current_context(self), self._policy
+        return visible_tools(self._specs.values(), policy, found, self.authority.rules(policy, found))
+
+    def is_visible(self, name: str, context: ToolExecutionContext | None = None) -> bool:
+        """Whether a model should be shown the tool of that name in `context`; for adapters."""
+        policy = self._policy
+        return is_visible(name, policy, context, self.authority.rules(policy, context))
+
+    def rules_in_force(self, context: ToolExecutionContext | None = None) -> RuleSet:
+        """The rules of this moment in `context` or the current session: its own, the policy's, and those in code."""
+        return self.authority.rules(self._policy, context or current_context(self))
 
     def engines(self, context: ToolExecutionContext | None = None) -> tuple[PolicyEngine, ...]:
-        """The rules that narrow what a model is shown: the policy's, those in code, and the session's own."""
+        """Deprecated: `rules_in_force` joins them."""
+        warnings.warn(
+            "guard.engines() is guard.rules_in_force() now, which joins them", DeprecationWarning, stacklevel=2
+        )
         found = context or current_context(self)
-        return (self._policy.engine, self.rules, *((found.rules,) if found else ()))
+        return (*((found.rules,) if found else ()), self._policy.engine, self.rules)
 
     def coverage(self, context: ToolExecutionContext | None = None) -> Coverage:
         """For each tool, what becomes of its calls: in `context` or the current session; outside one, by the policy."""

@@ -99,7 +99,8 @@ class ToolRegistry:
 
     def visible_tools(self, policy: ToolExecutionPolicy, context: ToolExecutionContext | None = None) -> list[ToolView]:
         """The tools a model should be shown under `policy`, for `context` where one is given."""
-        return visible_tools([spec for spec, _ in self._tools.values()], policy, context, self._engine)
+        specs, rules = [spec for spec, _ in self._tools.values()], self._authority(policy).rules(policy, context)
+        return visible_tools(specs, policy, context, rules)
 
     def export_openai_schema(
         self, policy: ToolExecutionPolicy, context: ToolExecutionContext | None = None

@@ -18,6 +18,7 @@ from guarded_core.ground.struct import struct
 from guarded_core.ground.violation import PolicyViolation
 from guarded_core.policy.policy import ToolExecutionPolicy
 from guarded_core.rules.engine import PolicyEngine
+from guarded_core.rules.ruleset import RuleSet
 from guarded_core.rules.state import StateStore
 from guarded_core.session import ToolExecutionContext
 from guarded_core.store.ledger import CallKey
@@ -47,6 +48,11 @@ class Authority:
     digest_key: bytes | None = None
     max_denials: int = 64
     max_pending: int = 16
+
+    def rules(self, policy: ToolExecutionPolicy, context: ToolExecutionContext | None) -> RuleSet:
+        """The rules of this moment for a call in `context` under `policy`."""
+        session = None if context is None else context.rules.rule_set
+        return RuleSet.in_force(session=session, policy=policy.engine.rule_set, code=self.engine.rule_set)
 
 
 def never(arguments: dict[str, Any]) -> Any:

@@ -266,7 +266,7 @@ def _execute(dossier: Dossier, facts: Facts) -> Flow[Any]:
 def _remember(dossier: Dossier, facts: Facts, result: Any, *, failed: bool) -> None:
     """Keep where the result's values came from, for rules that ask; of a failure, no part is trusted."""
     origins = facts.context.origins
-    if not (facts.policy.engine.traces or dossier.authority.engine.traces):
+    if not facts.rules.traces:
         origins.missed()
         return
     try:

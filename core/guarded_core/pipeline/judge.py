@@ -5,7 +5,6 @@ Judging spends, asks and records nothing; `flow.enforce` does, around it.
 
 from __future__ import annotations
 
-from functools import reduce
 from typing import Any
 
 from guarded_core.approvals.request import SET_BY_APPLICATION, ApprovalRequest, RequestState
@@ -32,7 +31,7 @@ from guarded_core.pipeline.call import Call, Dossier
 from guarded_core.pipeline.steps import Flow, Load
 from guarded_core.policy.policy import ToolExecutionPolicy, ToolSettings
 from guarded_core.rules.case import Action, Case, Reservation
-from guarded_core.rules.engine import SILENT, Judgement
+from guarded_core.rules.ruleset import SILENT, Judgement, RuleSet
 from guarded_core.session import ToolExecutionContext
 from guarded_core.store.base import Snapshot
 from guarded_core.store.ledger import CallState, LedgerEntry
@@ -47,6 +46,7 @@ class Facts:
     policy: ToolExecutionPolicy
     spec: ToolSpec
     settings: ToolSettings
+    rules: RuleSet
     risk: ToolRisk
     snapshot: Snapshot
     effective: Payload
@@ -93,7 +93,8 @@ def judge(dossier: Dossier) -> Flow[Verdict | LedgerEntry]:
 
     bounded = _bound(tool, call.arguments, policy.limits)
     dossier.raw_digest = bounded.digest if isinstance(bounded, Payload) else ""
-    windows = (*policy.engine.windows(tool, context.scope), *authority.engine.windows(tool, context.scope))
+    rules = authority.rules(policy, context)
+    windows = rules.windows(tool, context.scope)
     query = context.query(tool, settings.max_calls, windows=windows, call_keys=dossier.call_keys())
     try:
         snapshot = yield from Load(query)
@@ -125,6 +126,7 @@ def judge(dossier: Dossier) -> Flow[Verdict | LedgerEntry]:
             policy=policy,
             spec=spec,
             settings=settings,
+            rules=rules,
             risk=risk,
             snapshot=snapshot,
             effective=dossier.effective,
@@ -267,21 +269,18 @@ def _apply_rules(dossier: Dossier, facts: Facts) -> tuple[Reservation, tuple[str
 
 
 def _judgement(dossier: Dossier, facts: Facts) -> Judgement:
-    """What the session, the policy and the application's own rules say, in this order."""
-    tool = dossier.tool
-    engines = (facts.context.rules, facts.policy.engine, dossier.authority.engine)
-    asked = [engine for engine in engines if engine.rules_for(tool)]
-    if not asked:
+    """What the rules in force say."""
+    if not facts.rules.rules_for(dossier.tool):
         return SILENT
     case = Case(
-        action=Action(tool=tool, parameters=facts.effective.value, id=dossier.call_id),
+        action=Action(tool=dossier.tool, parameters=facts.effective.value, id=dossier.call_id),
         scope=facts.context.scope,
         used=facts.snapshot.used,
         flags=facts.snapshot.flags,
         state=dossier.authority.state,
         origins=facts.context.origins,
     )
-    return reduce(Judgement.joined, [engine.judge(case) for engine in asked])
+    return facts.rules.judge(case)
 
 
 def _approval(dossier: Dossier, facts: Facts, reservation: Reservation, reasons: tuple[str, ...]) -> Verdict:

@@ -4,32 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any, Literal
 
-from guarded_core.ground.pointer import ABSENT, Param
+from guarded_core.ground.pointer import Param
 from guarded_core.ground.wording import did_you_mean
 from guarded_core.policy.policy import ToolExecutionPolicy, ToolSettings
 from guarded_core.rules.case import Action, Case, Rule
-from guarded_core.rules.kinds import (
-    AllowToolParam,
-    AllowToolParamMatching,
-    BudgetToolParam,
-    DenyTool,
-    DenyToolParam,
-    LimitToolParam,
-    ParamRule,
-    RequireApproval,
-    RequireOrigin,
-    RuleKind,
-)
 from guarded_core.rules.patterns import is_glob, names_tool
 from guarded_core.rules.reach import missing
 from guarded_core.rules.values import exact
 
 __all__ = ["LintFinding", "lint"]
-
-_REQUIRING = (AllowToolParam, AllowToolParamMatching, LimitToolParam, BudgetToolParam)
 
 Severity = Literal["error", "warning"]
 Said = Iterator[tuple[Severity, str]]
@@ -79,7 +64,7 @@ def _tools(policy: ToolExecutionPolicy, schemas: Mapping[str, Mapping[str, Any]]
             yield warning(where, "has no risk: unless the tool's code declares one, every call is denied")
         if settings.lower_risk:
             yield warning(f"{where}.lower_risk", "lowers the risk that the tool's code may declare")
-        if settings.approval == "unproven" and not any(isinstance(rule, RequireOrigin) for rule in rules):
+        if settings.approval == "unproven" and not any(rule.traces for rule in rules):
             yield warning(f"{where}.approval", "has no effect: no require_origin rule vouches for a call")
         if rules and not any(rule.enforce for rule in rules):
             yield warning(where, "none of its rules is enforced")
@@ -91,41 +76,47 @@ def _tools(policy: ToolExecutionPolicy, schemas: Mapping[str, Mapping[str, Any]]
         yield warning(f"tools.{name}", "is a known tool that the policy does not allow")
 
 
+def _patterns(rule: Rule) -> tuple[str, ...]:
+    return (rule.tools,) if isinstance(rule.tools, str) else rule.tools or ()
+
+
 def _matching(policy: ToolExecutionPolicy, rule: Rule) -> Said:
-    for pattern in (rule.tools,) if isinstance(rule.tools, str) else rule.tools or ():
+    for pattern in _patterns(rule):
         if not any(names_tool(pattern, name) for name in policy.tools):
             # To deny what is not allowed anyway, or may come some day, is prudent; any other rule was meant for a tool.
-            prudent = is_glob(pattern) or isinstance(rule, DenyTool)
+            prudent = is_glob(pattern) or rule.denies is not None
             hint = did_you_mean(pattern, policy.tools)
             yield "warning" if prudent else "error", f"can never match: no allowed tool is named {pattern!r}{hint}"
 
 
 def _parameter(policy: ToolExecutionPolicy, rule: Rule, schemas: Mapping[str, Mapping[str, Any]]) -> Said:
-    text = getattr(rule, "param", None)
-    if not isinstance(rule, ParamRule | RequireApproval) or text is None:
+    if rule.parameter is None:
         return
     for name in sorted(policy.tools & schemas.keys()):
-        if names_tool(rule.tool, name) and (gap := missing(schemas[name], Param.parse(text))):
-            effect = "denies every call" if isinstance(rule, _REQUIRING) else "can never match"
+        named = rule.tools is None or any(names_tool(pattern, name) for pattern in _patterns(rule))
+        if named and (gap := missing(schemas[name], rule.parameter)):
+            effect = "denies every call" if rule.requires_value else "can never match"
             yield "error", f"{effect}: {name!r} has no parameter {gap[0]!r} there{did_you_mean(*gap)}"
 
 
 def _emptiness(rule: Rule) -> Said:
-    if isinstance(rule, RuleKind) and rule.error:
+    if rule.error:
         yield "error", f"denies every call: {rule.error}"
-    if isinstance(rule, AllowToolParam) and not rule.allow:
+    if rule.requires_value and rule.only == ():
         yield "warning", "allows no value, so no call can pass; deny_tool would hide the tool too"
 
 
 def _shadowed(policy: ToolExecutionPolicy) -> Iterator[LintFinding]:
-    denials = [(index, rule) for index, rule in enumerate(policy.rules) if isinstance(rule, DenyTool) and rule.enforce]
+    denials = [(index, rule, rule.denies) for index, rule in enumerate(policy.rules) if rule.enforce]
     first: dict[Hashable, int] = {}
     for index, rule in enumerate(policy.rules):
         if rule.spec is not None and (same := first.setdefault(exact(dict(rule.spec)), index)) != index:
             yield _of_rule(index, rule, "warning", f"says the same as rules[{same}]")
             continue
-        for other, denial in denials:
-            if rule is not denial and isinstance(rule.tools, str) and names_tool(denial.tool, rule.tools):
+        for other, denial, denied in denials:
+            if denied is None or rule is denial:
+                continue
+            if isinstance(rule.tools, str) and names_tool(denied, rule.tools):
                 yield _of_rule(index, rule, "warning", f"has no effect: rules[{other}] denies every call")
                 break
 
@@ -135,11 +126,12 @@ def _contradictions(policy: ToolExecutionPolicy) -> Iterator[LintFinding]:
     places = {id(rule): f"rules[{index}]" for index, rule in enumerate(policy.rules)}
     seen: set[tuple[str, ...]] = set()
     for name in sorted(policy.tools - set(policy.engine.blanket_denied_tools(policy.tools))):
-        # Whether a value has the right origin depends on the session: some value may.
-        found = [rule for rule in policy.engine.rules_for(name) if not isinstance(rule, RequireOrigin)]
-        rules = [rule for rule in found if isinstance(rule, ParamRule) and rule.enforce]
-        for param, group in groupby(sorted(rules, key=lambda rule: rule.param), key=lambda rule: rule.param):
-            together = list(group)
+        about: dict[str, list[Rule]] = {}
+        for rule in policy.engine.rules_for(name):
+            # Whether a value has the right origin depends on the session: some value may.
+            if rule.enforce and rule.refuses and not rule.traces and rule.parameter is not None:
+                about.setdefault(rule.parameter.text, []).append(rule)
+        for param, together in sorted(about.items()):
             where = tuple(sorted(places[id(rule)] for rule in together))
             if len(together) > 1 and where not in seen and not _can_pass(name, param, together):
                 seen.add(where)
@@ -150,24 +142,24 @@ def _contradictions(policy: ToolExecutionPolicy) -> Iterator[LintFinding]:
                 )
 
 
-def _can_pass(tool: str, param: str, rules: list[ParamRule]) -> bool:
+def _can_pass(tool: str, param: str, rules: list[Rule]) -> bool:
     """Whether some value passes all rules; certain only where it says no."""
-    requiring = [rule for rule in rules if isinstance(rule, _REQUIRING)]
-    if not requiring:
+    if not any(rule.requires_value for rule in rules):
         return True  # it can be left out
-    if any(isinstance(rule, DenyToolParam) and rule.equals is ABSENT and rule.contains is None for rule in rules):
-        return False
-    allowed = [rule for rule in requiring if isinstance(rule, AllowToolParam)]
-    if allowed:
-        return any(_passes(tool, param, value, rules) for value in allowed[0].allow)
-    limits = [rule for rule in requiring if isinstance(rule, LimitToolParam)]
-    bounds = [bound for rule in limits for bound in (rule.min, rule.max) if bound is not None]
+    listed = [rule.only for rule in rules if rule.only is not None]
+    if listed:
+        return any(_passes(tool, param, value, rules) for value in min(listed, key=len))
+    limits = [rule for rule in rules if rule.bounds]
+    bounds = [bound for rule in limits for bound in rule.bounds]
     return not bounds or any(_passes(tool, param, bound, limits) for bound in bounds)
 
 
-def _passes(tool: str, param: str, value: Any, rules: list[Any]) -> bool:
+def _passes(tool: str, param: str, value: Any, rules: list[Rule]) -> bool:
     case = Case(action=Action.tool_call(tool, _nested(Param.parse(param), value)))
-    return all(rule.check(case) is None for rule in rules)
+    try:
+        return all(rule.check(case) is None for rule in rules)
+    except Exception:
+        return True  # a rule of the application's own may need more than a value to judge
 
 
 def _nested(param: Param, value: Any) -> dict[str, Any]:

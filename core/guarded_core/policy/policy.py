@@ -12,7 +12,7 @@ from guarded_core.ground.payload import PayloadLimits, freeze
 from guarded_core.ground.shown import Shown
 from guarded_core.ground.wording import counted, did_you_mean
 from guarded_core.provenance.labels import Labels
-from guarded_core.rules.case import Rule
+from guarded_core.rules.case import Rule, RuleLike
 from guarded_core.rules.engine import PolicyEngine
 from guarded_core.tools.spec import ToolRisk, ToolSpec, is_identifier, parse_risk, strictest
 
@@ -128,7 +128,7 @@ class ToolExecutionPolicy(Shown):
         self,
         tools: Iterable[str] | Mapping[str, ToolRisk | str | ToolSettings | None] = (),
         *,
-        rules: Iterable[Rule] = (),
+        rules: Iterable[RuleLike] = (),
         roles: Mapping[str, Role] | None = None,
         limits: PayloadLimits | None = None,
         output_bytes: int = DEFAULT_OUTPUT_BYTES,
@@ -138,8 +138,8 @@ class ToolExecutionPolicy(Shown):
             raise InvalidPolicy("tools is a list of names, not one name", where="tools")
         declared = tools if isinstance(tools, Mapping) else dict.fromkeys(tools)
         self._tools = {name: _settings(name, declared[name]) for name in declared}
-        self._rules = tuple(rules)
-        self._engine = PolicyEngine(self._rules)
+        self._engine = PolicyEngine(rules)
+        self._rules = self._engine.rules
         self._labels = {name: settings.labels() for name, settings in self._tools.items()}
         self._roles = dict(roles or {})
         for role_name, role in self._roles.items():

@@ -10,9 +10,7 @@ from guarded_core.ground.shown import Shown
 from guarded_core.pipeline.call import Authority
 from guarded_core.policy.policy import ToolExecutionPolicy, ToolSettings
 from guarded_core.preview.view import is_visible
-from guarded_core.rules.case import Rule
-from guarded_core.rules.engine import PolicyEngine
-from guarded_core.rules.kinds import RequireApproval, RequireOrigin
+from guarded_core.rules.ruleset import RuleSet
 from guarded_core.session import ToolExecutionContext
 from guarded_core.tools.spec import ToolRisk, ToolSpec
 
@@ -71,12 +69,12 @@ class Coverage(Shown):
 def coverage(specs: Iterable[ToolSpec], authority: Authority, context: ToolExecutionContext | None) -> Coverage:
     """The coverage of `specs` by what `authority` has in force now; reads the session's budget from its store."""
     policy = authority.policy()
+    rules = authority.rules(policy, context)
     over = context is not None and _is_over(context, authority)
     return Coverage(
         principal=context.principal if context else None,
         tools=tuple(
-            _Row(spec, policy, authority.engine, context, over).covered()
-            for spec in sorted(specs, key=lambda spec: spec.name)
+            _Row(spec, policy, rules, context, over).covered() for spec in sorted(specs, key=lambda spec: spec.name)
         ),
     )
 
@@ -89,24 +87,20 @@ def _is_over(context: ToolExecutionContext, authority: Authority) -> bool:
 class _Row:
     spec: ToolSpec
     policy: ToolExecutionPolicy
-    engine: PolicyEngine
+    rules: RuleSet
     context: ToolExecutionContext | None
     over: bool
 
     def covered(self) -> ToolCoverage:
         name, risk = self.spec.name, self.policy.risk(self.spec)
         settings = self.policy.settings(name)
-        if settings is None or not is_visible(name, self.policy, self.context, self.engine):
+        if settings is None or not is_visible(name, self.policy, self.context, self.rules):
             standings, why = {Standing.HIDDEN}, tuple(self._hiding(settings))
         elif denying := tuple(self._denying(settings, risk)):
             standings, why = {Standing.DENIED}, denying
         else:
             standings, why = self._open(settings, risk)
         return ToolCoverage(name=name, risk=risk, standings=frozenset(standings), why=why)
-
-    def _rules(self) -> Iterator[Rule]:
-        engines = (*((self.context.rules,) if self.context else ()), self.policy.engine, self.engine)
-        return (rule for engine in engines for rule in engine.rules_for(self.spec.name) if rule.enforce)
 
     def _hiding(self, settings: ToolSettings | None) -> Iterator[str]:
         name = self.spec.name
@@ -116,7 +110,7 @@ class _Row:
             yield "not among the session's tools"
         if self.context is not None and not self.context.is_open:
             yield "the session is closed"
-        yield from (rule.name for rule in self._rules() if PolicyEngine([rule]).blanket_denied_tools([name]))
+        yield from (rule.name for rule in self.rules.hiding(name))
 
     def _denying(self, settings: ToolSettings, risk: ToolRisk | None) -> Iterator[str]:
         if risk is None:
@@ -127,21 +121,17 @@ class _Row:
             yield "the session is over: too many denials"
         if self.context is not None and _is_spent(self.context, self.spec.name, settings):
             yield "the budget is spent"
-        yield from (f"{rule.name} cannot be judged" for rule in self._rules() if getattr(rule, "error", ""))
+        yield from (f"{rule.name} cannot be judged" for rule in self.rules.enforced(self.spec.name) if rule.error)
 
     def _open(self, settings: ToolSettings, risk: ToolRisk | None) -> tuple[set[Standing], tuple[str, ...]]:
         standings, why = set(), []
         asks, always = self._risk_asks(settings, risk)
         if asks:
             why.append(f"risk:{risk}")
-        for rule in self._rules():
+        for rule in self.rules.enforced(self.spec.name):
             why.append(rule.name)
-            if isinstance(rule, RequireApproval):
-                asks, always = True, always or rule.param is None
-                continue
-            if isinstance(rule, RequireOrigin):
-                asks = asks or bool(rule.ask) or rule.otherwise == "ask"
-            if not (isinstance(rule, RequireOrigin) and rule.otherwise == "ask"):
+            asks, always = asks or rule.asks != "never", always or rule.asks == "always"
+            if rule.refuses:
                 standings.add(Standing.NARROWED)
         if asks:
             standings.add(Standing.ASKS)
@@ -153,7 +143,7 @@ class _Row:
         """Whether the risk alone asks a person, and whether about every call."""
         if risk is None or not risk.needs_approval:
             return False, False
-        vouches = any(getattr(rule, "traces", False) for rule in self._rules())
+        vouches = any(rule.traces for rule in self.rules.enforced(self.spec.name))
         return True, settings.approval == "always" or not vouches
 
 

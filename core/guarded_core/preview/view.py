@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from guarded_core.policy.policy import ToolExecutionPolicy
-from guarded_core.rules.engine import PolicyEngine
+from guarded_core.rules.ruleset import RuleSet
 from guarded_core.session import ToolExecutionContext
 from guarded_core.tools.spec import ToolRisk, ToolSpec
 
@@ -32,42 +32,33 @@ class ToolView:
 
 
 def visible_tools(
-    specs: Iterable[ToolSpec],
-    policy: ToolExecutionPolicy,
-    context: ToolExecutionContext | None,
-    engine: PolicyEngine,
+    specs: Iterable[ToolSpec], policy: ToolExecutionPolicy, context: ToolExecutionContext | None, rules: RuleSet
 ) -> list[ToolView]:
     """The visible ones of `specs`, sorted by name; without a context, the policy's own view."""
     return [
         ToolView(
             name=spec.name,
             description=spec.description,
-            schema=narrowed(spec, policy, engine, context),
+            schema=narrowed(spec, policy, rules),
             risk=policy.risk(spec),
         )
         for spec in sorted(specs, key=lambda spec: spec.name)
-        if is_visible(spec.name, policy, context, engine)
+        if is_visible(spec.name, policy, context, rules)
     ]
 
 
-def is_visible(
-    name: str, policy: ToolExecutionPolicy, context: ToolExecutionContext | None, engine: PolicyEngine
-) -> bool:
+def is_visible(name: str, policy: ToolExecutionPolicy, context: ToolExecutionContext | None, rules: RuleSet) -> bool:
     """Whether a call of the tool could be allowed at all, as far as its name tells."""
     if name not in policy.tools or (context is not None and (not context.is_open or name not in context.tools)):
         return False
-    return not any(rules.blanket_denied_tools([name]) for rules in (policy.engine, engine))
+    return not rules.hides(name)
 
 
-def narrowed(
-    spec: ToolSpec, policy: ToolExecutionPolicy, engine: PolicyEngine, context: ToolExecutionContext | None = None
-) -> dict[str, Any]:
-    """The closed schema of `spec`, narrowed by the rules, and to what a context's task may use."""
+def narrowed(spec: ToolSpec, policy: ToolExecutionPolicy, rules: RuleSet) -> dict[str, Any]:
+    """The closed schema of `spec`, narrowed by the rules in force, a task's own among them."""
     settings = policy.settings(spec.name)
     schema = spec.closed_schema(keep_open=settings is not None and settings.open_arguments)
-    for rules in (policy.engine, engine, *((context.rules,) if context else ())):
-        schema = dict(rules.narrow(spec.name, schema))
-    return schema
+    return dict(rules.narrow(spec.name, schema))
 
 
 def openai_schema(view: ToolView) -> dict[str, Any]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol, cast
 
+from guarded_core.ground.pointer import Param
 from guarded_core.provenance.origin import NO_ORIGINS, Origins
 from guarded_core.rules.state import StateStore
 
 Effect = Literal["deny", "ask"]
+Asks = Literal["never", "some", "always"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,8 +147,8 @@ class Reservation:
 NOTHING = Reservation()
 
 
-class Rule(Protocol):
-    """One rule. `check` is pure; whatever it raises counts as a violation."""
+class RuleLike(Protocol):
+    """The least that a rule has; `Rule` has defaults for most of it, and for all that it may say of itself beside."""
 
     @property
     def name(self) -> str:
@@ -179,3 +181,161 @@ class Rule(Protocol):
 
     def narrow(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
         """The schema shown to a model, cut down to what this rule can allow; unchanged where it does not apply."""
+
+
+class Rule(RuleLike, Protocol):
+    """One rule. `check` is pure; whatever it raises counts as a violation.
+
+    A rule of your own derives from this class, and needs no more than a `name` and a `check`. What it says of itself
+    beside decides what coverage, the lint and a model are shown, and never whether a call may run.
+    """
+
+    __slots__ = ()
+
+    @property
+    def description(self) -> str:
+        """One line for people."""
+        return ""
+
+    @property
+    def tools(self) -> str | tuple[str, ...] | None:
+        """An exact tool name, a glob such as ``mail_*``, several of them, or None for every tool."""
+        return None
+
+    @property
+    def enforce(self) -> bool:
+        """False records what it would have done, and does nothing."""
+        return True
+
+    @property
+    def spec(self) -> Mapping[str, Any] | None:
+        """Its settings as JSON, for the policy's hash; None for a rule in code, which is hashed by its name."""
+        return None
+
+    def windows(self, tool: str, scope: Scope) -> tuple[Window, ...]:
+        """The windows whose sums `check` reads for calls of `tool`."""
+        return ()
+
+    def reserve(self, case: Case) -> Reservation | None:
+        """What a call that passes takes in the commit; None for a rule without memory."""
+        return None
+
+    def narrow(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The schema shown to a model, cut down to what this rule can allow; unchanged where it does not apply."""
+        return schema
+
+    @property
+    def denies(self) -> str | None:
+        """The tool, or glob, of which it refuses every call, so that a model need not be shown it."""
+        return None
+
+    @property
+    def refuses(self) -> bool:
+        """Whether there are calls that it refuses."""
+        return True
+
+    @property
+    def asks(self) -> Asks:
+        """Whether it wants a person to approve no call, some of them, or every one."""
+        return "never"
+
+    @property
+    def error(self) -> str:
+        """Why it refuses every call, where that is a mistake in it, such as a pattern that does not compile."""
+        return ""
+
+    @property
+    def traces(self) -> bool:
+        """Whether it asks where values came from, for which a session has to remember what it saw."""
+        return False
+
+    def speaks_of(self, case: Case) -> bool:
+        """Whether a rule that traces had a value to look at; of an absent one it proves nothing."""
+        return False
+
+    @property
+    def parameter(self) -> Param | None:
+        """The one parameter that it is about."""
+        return None
+
+    @property
+    def requires_value(self) -> bool:
+        """Whether it refuses a call that leaves the parameter out."""
+        return False
+
+    @property
+    def only(self) -> tuple[Any, ...] | None:
+        """The values besides which the parameter may have no other; None where they cannot be listed."""
+        return None
+
+    @property
+    def bounds(self) -> tuple[int | float, ...]:
+        """The ends, themselves allowed, of the one range of numbers that it allows; empty where it has none."""
+        return ()
+
+
+_SAYS = (
+    "denies", "refuses", "asks", "error", "traces", "parameter", "requires_value", "only", "bounds", "speaks_of"
+)  # fmt: skip
+
+
+class _Completed(Rule):
+    """A rule that does not derive from `Rule`: what it leaves unsaid has the default. It is asked once, when added."""
+
+    __slots__ = ("_rule", *_SAYS)
+
+    def __init__(self, rule: RuleLike) -> None:
+        self._rule = rule
+        for name in _SAYS:
+            setattr(self, name, getattr(rule, name, getattr(_UNSAID, name)))
+
+    @property
+    def name(self) -> str:
+        return self._rule.name
+
+    @property
+    def description(self) -> str:
+        return self._rule.description
+
+    @property
+    def tools(self) -> str | tuple[str, ...] | None:
+        return self._rule.tools
+
+    @property
+    def enforce(self) -> bool:
+        return self._rule.enforce
+
+    @property
+    def spec(self) -> Mapping[str, Any] | None:
+        return self._rule.spec
+
+    def check(self, case: Case) -> Finding | None:
+        return self._rule.check(case)
+
+    def windows(self, tool: str, scope: Scope) -> tuple[Window, ...]:
+        return self._rule.windows(tool, scope)
+
+    def reserve(self, case: Case) -> Reservation | None:
+        return self._rule.reserve(case)
+
+    def narrow(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
+        return self._rule.narrow(schema)
+
+    def __repr__(self) -> str:
+        return repr(self._rule)
+
+
+class _Unsaid(Rule):
+    __slots__ = ()
+    name: ClassVar[str] = ""
+
+    def check(self, case: Case) -> None:
+        return None
+
+
+_UNSAID = _Unsaid()
+
+
+def completed(rule: RuleLike) -> Rule:
+    """The rule itself where it derives from `Rule`; otherwise one that stands for it and has the defaults."""
+    return cast(Rule, rule) if Rule in type(rule).__mro__ else _Completed(rule)

@@ -44,6 +44,16 @@ class AllowToolParam(ParamRule):
         keep(self, "allow", tuple(json_value(value, "allow") for value in self.allow))
         keep(self, "_allowed", frozenset(map(exact, self.allow)))
 
+    @property
+    def requires_value(self) -> bool:
+        """It does: what is absent is not allowed."""
+        return True
+
+    @property
+    def only(self) -> tuple[Any, ...]:
+        """The listed values."""
+        return tuple(self.allow)
+
     def check(self, case: Case) -> Finding | None:
         """An objection unless each of the parameter's values is listed."""
         values = self.values(case)
@@ -76,6 +86,11 @@ class AllowToolParamMatching(ParamRule):
         ParamRule.__post_init__(self)
         # Whole: to permit "api.example.com" must not permit "evil.example/?api.example.com".
         keep(self, "_pattern", compiled(self.matches, "matches", whole=True))
+
+    @property
+    def requires_value(self) -> bool:
+        """It does: what is absent is not allowed."""
+        return True
 
     @property
     def error(self) -> str:
@@ -117,6 +132,16 @@ class LimitToolParam(ParamRule):
             check_number(self.min, "min")
         if self.max is not None:
             check_number(self.max, "max", at_least=self.min)
+
+    @property
+    def requires_value(self) -> bool:
+        """It does: what is absent is not allowed."""
+        return True
+
+    @property
+    def bounds(self) -> tuple[int | float, ...]:
+        """The least and the most, as far as they are given."""
+        return tuple(bound for bound in (self.min, self.max) if bound is not None)
 
     def check(self, case: Case) -> Finding | None:
         """An objection unless each of the parameter's values is within the bounds."""

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from guarded_core.ground.errors import InvalidPolicy
 from guarded_core.ground.pointer import ABSENT, Param
-from guarded_core.rules.case import Case, Finding
+from guarded_core.rules.case import Asks, Case, Finding
 from guarded_core.rules.kinds.base import ToolRule, joined_subject, keep
 from guarded_core.rules.kinds.condition import Condition
 
@@ -46,6 +46,21 @@ class RequireApproval(ToolRule):
     def subject(self) -> str:
         """Tool, and parameter if any."""
         return self.tool if self.param is None else joined_subject(self.tool, self.param)
+
+    @property
+    def parameter(self) -> Param | None:
+        """The parameter, if any."""
+        return self._param
+
+    @property
+    def refuses(self) -> bool:
+        """It asks, and refuses nothing, but for the error of its pattern."""
+        return False
+
+    @property
+    def asks(self) -> Asks:
+        """Of every call, unless a parameter decides it."""
+        return "always" if self._param is None else "some"
 
     @property
     def error(self) -> str:

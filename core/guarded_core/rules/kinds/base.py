@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from guarded_core.ground.errors import InvalidPolicy
 from guarded_core.ground.payload import PayloadRefused, PayloadTooLarge, freeze
 from guarded_core.ground.pointer import Param
-from guarded_core.rules.case import Case, Finding, Reservation, Scope, Window
+from guarded_core.rules.case import Case, Finding, Rule
 from guarded_core.rules.patterns import Pattern, is_glob
 from guarded_core.rules.values import is_number
 from guarded_core.tools.spec import is_identifier
@@ -21,7 +21,7 @@ def keep(rule: RuleKind, name: str, value: object) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RuleKind:
+class RuleKind(Rule):
     """A rule with settings, as a policy file writes it.
 
     Attributes:
@@ -45,16 +45,6 @@ class RuleKind:
         raise NotImplementedError
 
     @property
-    def tools(self) -> str | tuple[str, ...] | None:
-        """The tools it is asked of; None for every tool."""
-        return None
-
-    @property
-    def error(self) -> str:
-        """Why it denies every call, where that is a mistake in it: a pattern that does not compile."""
-        return ""
-
-    @property
     def spec(self) -> Mapping[str, Any]:
         """Its settings as JSON; one that has its default is left out."""
         settings = {f.name: getattr(self, f.name) for f in fields(self) if f.init}
@@ -68,18 +58,6 @@ class RuleKind:
     def check(self, case: Case) -> Finding | None:
         """The objection to `case`."""
         raise NotImplementedError
-
-    def windows(self, tool: str, scope: Scope) -> tuple[Window, ...]:
-        """The windows that it reads."""
-        return ()
-
-    def reserve(self, case: Case) -> Reservation | None:
-        """What a call that passes takes."""
-        return None
-
-    def narrow(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The schema shown to a model."""
-        return schema
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +103,11 @@ class ParamRule(ToolRule):
     def subject(self) -> str:
         """Tool and parameter."""
         return joined_subject(self.tool, self.param)
+
+    @property
+    def parameter(self) -> Param | None:
+        """That parameter."""
+        return self._param
 
     def values(self, case: Case) -> list[Any]:
         """What the parameter has in this call; ABSENT for each place where it is missing."""

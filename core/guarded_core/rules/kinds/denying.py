@@ -74,6 +74,11 @@ class DenyToolParam(ParamRule):
         ParamRule.__post_init__(self)
         keep(self, "_condition", Condition.of(equals=self.equals, contains=self.contains))
 
+    @property
+    def only(self) -> tuple[Any, ...] | None:
+        """No value at all, where none is named."""
+        return None if self._condition.tests else ()
+
     def check(self, case: Case) -> Finding | None:
         """An objection where one of the parameter's values is as named."""
         if self._condition.holds(self.values(case)):

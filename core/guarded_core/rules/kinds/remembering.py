@@ -104,6 +104,11 @@ class BudgetToolParam(ParamRule):
         keep(self, "_windows", _Windows.made(self, self.interval_secs, self.per))
         keep(self, "_max", _decimal(self.max))
 
+    @property
+    def requires_value(self) -> bool:
+        """It does: what is absent cannot be added up."""
+        return True
+
     def check(self, case: Case) -> Finding | None:
         """An objection where the amount is none, or does not fit."""
         amount = self._amount(case)

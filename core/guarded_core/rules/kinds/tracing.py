@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, get_args
 from guarded_core.ground.errors import InvalidPolicy
 from guarded_core.ground.pointer import ABSENT
 from guarded_core.provenance.origin import UNKNOWN, Origin, Origins, Trace
-from guarded_core.rules.case import Case, Effect, Finding
+from guarded_core.rules.case import Asks, Case, Effect, Finding
 from guarded_core.rules.kinds.base import ParamRule, check_number, check_tool, keep
 from guarded_core.rules.patterns import names_tool
 from guarded_core.rules.values import is_number
@@ -40,8 +40,6 @@ class RequireOrigin(ParamRule):
     """
 
     kind: ClassVar[str] = "require_origin"
-    # Judging it needs a session's memory; a tool's standing approval can be waived where it holds.
-    traces: ClassVar[bool] = True
 
     accept: tuple[Origin, ...] = (Origin.USER, Origin.TRUSTED)
     ask: tuple[Origin, ...] = ()
@@ -63,6 +61,21 @@ class RequireOrigin(ParamRule):
             raise InvalidPolicy('must be "deny" or "ask"', where="otherwise")
         if self.up_to is not None:
             check_number(self.up_to, "up_to", at_least=0)
+
+    @property
+    def traces(self) -> bool:
+        """It does; a tool's standing approval can be waived where it holds."""
+        return True
+
+    @property
+    def refuses(self) -> bool:
+        """Unless it asks instead."""
+        return self.otherwise != "ask"
+
+    @property
+    def asks(self) -> Asks:
+        """About some values, where it is told to."""
+        return "some" if self.ask or self.otherwise == "ask" else "never"
 
     def speaks_of(self, case: Case) -> bool:
         """Whether the call has a value of the parameter at all."""

@@ -1,0 +1,210 @@
+"""The rules in force for a call: the session's, the policy's and the application's own, in one order, as one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from functools import reduce
+from typing import Any
+
+from guarded_core.ground.errors import PolicyDenied
+from guarded_core.ground.violation import PolicyViolation
+from guarded_core.rules.case import NOTHING, Case, Finding, Reservation, Rule, Scope, Window
+from guarded_core.rules.patterns import is_glob, names_tool
+from guarded_core.tools.spec import is_identifier
+
+_MAX_RESOLVED = 1024
+_UNLIMITED = Decimal("Infinity")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """What all rules say of one case, in the order they were registered.
+
+    Attributes:
+        violations: what refuses the call.
+        asks: what wants a person to approve it.
+        would: names of rules with ``enforce = false`` that would have refused or asked.
+        reservation: what the call takes and leaves behind in the commit.
+        proven: whether rules about the origin of its values were asked, and all of them passed.
+    """
+
+    violations: tuple[PolicyViolation, ...] = ()
+    asks: tuple[PolicyViolation, ...] = ()
+    would: tuple[str, ...] = ()
+    reservation: Reservation = NOTHING
+    proven: bool = False
+
+
+SILENT = Judgement()
+
+
+class RuleSet:
+    """The rules of one moment, in order; immutable. Its cost grows with the rules that name the tool, not with all.
+
+    Args:
+        rules: what it holds, in order.
+
+    Attributes:
+        traces: whether a rule asks where values came from, so that a session has to remember.
+    """
+
+    __slots__ = ("_exact", "_globs", "_own", "_parts", "_resolved", "traces")
+
+    def __init__(self, rules: tuple[Rule, ...] = ()) -> None:
+        self.traces = any([rule.traces for rule in rules])
+        self._own = rules
+        self._parts: tuple[RuleSet, ...] = ()
+        self._exact: dict[str, list[int]] = {}
+        self._globs: list[tuple[int, str]] = []
+        self._resolved: dict[str, tuple[Rule, ...]] = {}
+        for position, rule in enumerate(rules):
+            tools = (rule.tools,) if isinstance(rule.tools, str) else ("*",) if rule.tools is None else rule.tools
+            for tool in tools:
+                if is_glob(tool):
+                    self._globs.append((position, tool))
+                else:
+                    self._exact.setdefault(tool, []).append(position)
+
+    @classmethod
+    def in_force(cls, *, session: RuleSet | None = None, policy: RuleSet, code: RuleSet) -> RuleSet:
+        """The rules of a call, in the one order that they have: the session's, the policy's, those added in code."""
+        parts = [part for part in (session, policy, code) if part is not None and part._own]
+        if len(parts) == 1:
+            return parts[0]
+        joined = cls()
+        joined._parts = tuple(parts)
+        joined.traces = any([part.traces for part in parts])
+        return joined
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """All rules, in order."""
+        return (*self._own, *[rule for part in self._parts for rule in part.rules])
+
+    def rules_for(self, tool: str) -> tuple[Rule, ...]:
+        """The rules that are asked of calls of `tool`, in order."""
+        found = self._resolved.get(tool)
+        if found is None:
+            found = self._find(tool)
+            # A model may have made the name up: only what can be a tool's name is kept, and not without end.
+            if is_identifier(tool):
+                if len(self._resolved) >= _MAX_RESOLVED:
+                    self._resolved.clear()
+                self._resolved[tool] = found
+        return found
+
+    def _find(self, tool: str) -> tuple[Rule, ...]:
+        if self._parts:
+            return tuple([rule for part in self._parts for rule in part.rules_for(tool)])
+        positions = {position for position, glob in self._globs if names_tool(glob, tool)}
+        return tuple([self._own[position] for position in sorted(positions.union(self._exact.get(tool, ())))])
+
+    def enforced(self, tool: str) -> tuple[Rule, ...]:
+        """Those of them that do what they say."""
+        return tuple([rule for rule in self.rules_for(tool) if rule.enforce])
+
+    def judge(self, case: Case) -> Judgement:
+        """What the rules say of `case`; pure."""
+        rules = self.rules_for(case.action.tool)
+        if not rules:
+            return SILENT
+        violations, asks, would = [], [], []
+        reservations: list[Reservation] = []
+        proofs: list[tuple[Rule, bool]] = []
+        for rule in rules:
+            finding, reservation = _answer(rule, case)
+            if self.traces and rule.enforce and rule.traces:
+                proofs.append((rule, finding is None))
+            if reservation is not None:
+                reservations.append(reservation if rule.enforce else _observing(reservation))
+            if finding is None:
+                continue
+            if not rule.enforce:
+                would.append(rule.name)
+            elif finding.effect == "ask":
+                asks.append(_violation(rule, case, finding))
+            else:
+                violations.append(_violation(rule, case, finding))
+        return Judgement(
+            violations=tuple(violations),
+            asks=tuple(asks),
+            would=tuple(would),
+            reservation=reduce(Reservation.joined, reservations, NOTHING),
+            proven=all(passed for _, passed in proofs) and any(_speaks_of(rule, case) for rule, _ in proofs),
+        )
+
+    def objections(self, case: Case) -> list[PolicyViolation]:
+        """Every objection to `case`, in order; nobody can be asked, so a wish to ask is an objection like any other."""
+        answers = [(rule, _answer(rule, case)[0]) for rule in self.enforced(case.action.tool)]
+        return [_violation(rule, case, finding) for rule, finding in answers if finding is not None]
+
+    def windows(self, tool: str, scope: Scope) -> tuple[Window, ...]:
+        """The windows that a judgement of `tool` reads.
+
+        Raises PolicyDenied where a rule cannot name its own: unread, they would look empty.
+        """
+        rules = self.rules_for(tool)
+        if not rules:
+            return ()
+        found: dict[Window, None] = {}
+        for rule in rules:
+            try:
+                found.update(dict.fromkeys(rule.windows(tool, scope)))
+            except Exception as error:
+                if rule.enforce:
+                    raise PolicyDenied(tool, (PolicyViolation(rule.name, "", _failed(error).reason),)) from None
+        return tuple(found)
+
+    def narrow(self, tool: str, schema: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The schema shown to a model: what rules can never allow is cut away. A courtesy; every call is judged."""
+        for rule in self.enforced(tool):
+            try:
+                schema = rule.narrow(schema)
+            except Exception:  # noqa: S112 - what is shown may say too much; the call is judged all the same
+                continue
+        return schema
+
+    def hiding(self, tool: str) -> tuple[Rule, ...]:
+        """The rules that refuse every call of `tool`, so that a model need not be shown it."""
+        return tuple(
+            [rule for rule in self.enforced(tool) if rule.denies is not None and names_tool(rule.denies, tool)]
+        )
+
+    def hides(self, tool: str) -> bool:
+        """Whether there is one."""
+        return bool(self.hiding(tool))
+
+
+def _answer(rule: Rule, case: Case) -> tuple[Finding | None, Reservation | None]:
+    """What `rule` objects, and what it reserves where the call can still pass; whatever it raises is an objection."""
+    try:
+        finding = rule.check(case)
+        if finding is not None and (not rule.enforce or finding.effect != "ask"):
+            return finding, None
+        return finding, rule.reserve(case)
+    except Exception as error:
+        return _failed(error), None
+
+
+def _speaks_of(rule: Rule, case: Case) -> bool:
+    try:
+        return bool(rule.speaks_of(case))
+    except Exception:
+        return False  # it proves nothing
+
+
+def _failed(error: Exception) -> Finding:
+    # The type only: an error's text may quote the arguments.
+    return Finding(f"the rule failed: {type(error).__name__}")
+
+
+def _violation(rule: Rule, case: Case, finding: Finding) -> PolicyViolation:
+    return PolicyViolation(rule.name, case.action.id, finding.reason)
+
+
+def _observing(reservation: Reservation) -> Reservation:
+    """A reservation that counts, so that a rule which is not enforced knows what it would do, and never refuses."""
+    slots = tuple(replace(slot, limit=_UNLIMITED) for slot in reservation.slots)
+    return Reservation(slots=slots, raises=reservation.raises)
