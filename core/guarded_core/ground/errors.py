@@ -33,9 +33,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Literal, Protocol, get_args
 
 from guarded_core.ground.violation import PolicyViolation
+
+Step = Literal["authorise", "bound", "budget", "validate", "rules", "approve", "commit", "execute", "settle"]
+
+STEPS: tuple[Step, ...] = get_args(Step)
+"""The steps of a call's way that an error can end it at, in order."""
 
 
 class AskedRequest(Protocol):
@@ -80,12 +85,14 @@ class ToolExecutionError(GuardedToolsError):
 
     Attributes:
         code: a stable snake_case name of the kind, as audit events carry it.
+        step: the step of a call's way that ends with it, as `STEPS` names them; where several do, the first of them.
         tool: the tool's name (a stand-in where the model's name was no valid one).
         call_id: the guard's own id of the call, None outside the pipeline.
         request_id: the approval request this is about, where there is one.
     """
 
     code: ClassVar[str] = "tool_execution_error"
+    step: ClassVar[Step] = "authorise"
     text: ClassVar[str] = "The call was refused."
 
     def __init__(self, tool: str, message: str | None = None) -> None:
@@ -110,6 +117,7 @@ class ToolNotFound(ToolExecutionError):
     """The registry holds no tool of this name."""
 
     code = "tool_not_found"
+    step = "authorise"
     text = "There is no such tool. Use one of the tools you were given."
 
 
@@ -117,6 +125,7 @@ class Unauthorized(ToolExecutionError):
     """The tool is not allowed for this principal, or does not exist: the two are not told apart."""
 
     code = "unauthorized"
+    step = "authorise"
     text = "This tool is not available. Use one of the tools you were given."
 
 
@@ -124,6 +133,7 @@ class NoSession(ToolExecutionError):
     """Nobody is calling: there is no open session."""
 
     code = "no_session"
+    step = "authorise"
     text = (
         "No session is open, so no tool may run. "
         'The application opens one around the agent: with guard.session("user-id", tools=[...]): ...'
@@ -134,6 +144,7 @@ class CallBudgetExhausted(ToolExecutionError):
     """No calls are left, in the session or for this tool."""
 
     code = "call_budget_exhausted"
+    step = "budget"
     text = "No calls are left in this session for this tool. Answer with what you have."
 
 
@@ -153,6 +164,7 @@ class InputTooLarge(_TooLarge):
     """
 
     code = "input_too_large"
+    step = "bound"
     text = "The arguments are too large: at least {actual} {what}, and {limit} are allowed. Send less."
 
 
@@ -165,6 +177,7 @@ class OutputTooLarge(_TooLarge):
     """
 
     code = "output_too_large"
+    step = "execute"
     text = (
         "The tool ran, but its result is too large to return: at least {actual} {what}, and {limit} are allowed. "
         "Do not repeat the call; ask for less."
@@ -179,6 +192,7 @@ class InvalidPayload(ToolExecutionError):
     """
 
     code = "invalid_payload"
+    step = "validate"
 
     def __init__(self, tool: str, reason: str) -> None:
         super().__init__(tool, f"The arguments do not fit the tool's schema: {reason}. Correct them and try again.")
@@ -193,6 +207,7 @@ class PolicyDenied(ToolExecutionError):
     """
 
     code = "policy_denied"
+    step = "rules"
     text = "The policy does not allow this call. Do not repeat it unchanged."
 
     def __init__(self, tool: str, violations: Sequence[PolicyViolation] = ()) -> None:
@@ -208,6 +223,7 @@ class HumanApprovalRequired(ToolExecutionError):
     """
 
     code = "human_approval_required"
+    step = "approve"
     text = "A person has to approve this call, and has not yet. It did not run."
 
     def __init__(self, tool: str, request: AskedRequest | None = None, message: str | None = None) -> None:
@@ -220,6 +236,7 @@ class ApprovalPayloadMismatch(ToolExecutionError):
     """An approval for this tool is there, but for another payload; it is kept."""
 
     code = "approval_payload_mismatch"
+    step = "approve"
     text = "A person approved other arguments than these. It did not run; send exactly what was approved."
 
 
@@ -231,6 +248,7 @@ class ApprovalRejected(ToolExecutionError):
     """
 
     code = "approval_rejected"
+    step = "approve"
 
     def __init__(self, tool: str, reason: str = "") -> None:
         text = "A person rejected this call. It did not run; do not repeat it."
@@ -261,6 +279,7 @@ class EditRefused(ToolExecutionError):
     """
 
     code = "edit_refused"
+    step = "approve"
     text = "A person changed this call's arguments, and the changed ones are not allowed. It did not run."
 
     def __init__(self, tool: str, refusal: ToolExecutionError) -> None:
@@ -272,6 +291,7 @@ class ExecutionFailed(ToolExecutionError):
     """The tool itself failed; its own error text is kept back."""
 
     code = "execution_failed"
+    step = "execute"
     text = "The tool failed while it ran. Its effects may be partial."
 
 
@@ -279,6 +299,7 @@ class AuditUnavailable(ToolExecutionError):
     """The audit trail cannot be written, so the call was refused."""
 
     code = "audit_unavailable"
+    step = "commit"
     text = "No record of this call can be kept at the moment, so it did not run. Tell the user; do not retry."
 
 
@@ -286,6 +307,7 @@ class StoreUnavailable(ToolExecutionError):
     """Budgets, approvals or the ledger cannot be read or kept, so the call was refused."""
 
     code = "store_unavailable"
+    step = "budget"
     text = "Calls cannot be checked at the moment, so it did not run. Tell the user; do not retry."
 
 
@@ -298,6 +320,7 @@ class OutcomeUnaudited(ToolExecutionError):
     """
 
     code = "outcome_unaudited"
+    step = "settle"
 
     def __init__(self, tool: str, *, outcome: str, reason: str) -> None:
         super().__init__(
@@ -311,6 +334,7 @@ class OutcomeUnknown(ToolExecutionError):
     """The tool may have run already; it is not run again by itself."""
 
     code = "outcome_unknown"
+    step = "commit"
     text = (
         "This call was started before and its outcome is unknown: it may have run. It is not run again; tell the user."
     )

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from guarded_core.approvals.request import ApprovalRequest
-from guarded_core.ground.errors import PolicyDenied, ToolExecutionError
+from guarded_core.ground.errors import PolicyDenied, Step, ToolExecutionError
 from guarded_core.ground.shown import Shown
 from guarded_core.ground.violation import PolicyViolation
 from guarded_core.pipeline.call import Authority, Call, open_dossier
@@ -22,6 +22,7 @@ class Decision(Shown):
     Attributes:
         outcome: "allow", "ask" (a person first) or "deny".
         code: the denial's code; None otherwise.
+        step: the step of a call's way that refuses; None otherwise.
         message: what the model would read of a denial.
         violations: the rules that refuse.
         approval_request: what a person would be asked; it was neither stored nor asked.
@@ -31,6 +32,7 @@ class Decision(Shown):
 
     outcome: Literal["allow", "ask", "deny"]
     code: str | None = None
+    step: Step | None = None
     message: str | None = None
     violations: tuple[PolicyViolation, ...] = ()
     approval_request: ApprovalRequest | None = field(default=None, repr=False)
@@ -46,7 +48,12 @@ def preview(call: Call, authority: Authority) -> Flow[Decision]:
     except ToolExecutionError as error:
         violations = error.violations if isinstance(error, PolicyDenied) else ()
         return Decision(
-            outcome="deny", code=error.code, message=str(error), violations=violations, would_deny=dossier.would
+            outcome="deny",
+            code=error.code,
+            step=error.step,
+            message=str(error),
+            violations=violations,
+            would_deny=dossier.would,
         )
     request = None if isinstance(verdict, LedgerEntry) else verdict.ask
     return Decision(

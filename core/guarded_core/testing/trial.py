@@ -14,7 +14,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from guarded_core.approvals.callback import CallbackApprover
-from guarded_core.ground.errors import GuardConfigurationError, InvalidPolicy, ToolExecutionError
+from guarded_core.ground.errors import STEPS, GuardConfigurationError, InvalidPolicy, ToolExecutionError
 from guarded_core.ground.wording import did_you_mean
 from guarded_core.guard import Guard
 from guarded_core.pipeline.call import Call
@@ -38,15 +38,8 @@ __all__ = [
 
 PRINCIPAL = "somebody"
 
-# The flow's steps in order, and the codes that it denies with there.
-_STEPS: Mapping[str, frozenset[str]] = {
-    "authorise": frozenset({"unauthorized", "no_session"}),
-    "bound": frozenset({"input_too_large"}),
-    "budget": frozenset({"call_budget_exhausted"}),
-    "validate": frozenset({"invalid_payload"}),
-    "rules": frozenset({"policy_denied"}),
-    "approve": frozenset({"human_approval_required", "approval_payload_mismatch", "approval_rejected"}),
-}
+# Nothing is committed here, so that the steps from there on are not reached.
+_STEPS = STEPS[: STEPS.index("commit")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,11 +138,11 @@ def explain(
 
 def _explained(guard: Guard, tool: str, context: ToolExecutionContext, decision: Decision) -> Iterator[StepVerdict]:
     reached = True
-    for step, codes in _STEPS.items():
+    for step in _STEPS:
         if not reached:
             yield StepVerdict(step=step, verdict="-")
             continue
-        reached = decision.code not in codes
+        reached = decision.step != step
         if step == "rules":
             yield from _rules(decision)
         elif not reached:
