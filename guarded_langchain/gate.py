@@ -70,7 +70,10 @@ class Gate:
         self.context = context
         self.arguments = ToolArguments(inner)
         schema = self.arguments.schema
-        self.spec = ToolSpec.of(name=inner.name, description=inner.description, schema=schema, risk=risk)
+        reading = self.arguments.model.reading if self.arguments.model else None
+        self.spec = ToolSpec.of(
+            name=inner.name, description=inner.description, schema=schema, risk=risk, reading=reading
+        )
         self._runner = runner(inner)
         self._identity = _identity(inner, frozen=True)
         self._narrowed: tuple[tuple[Rule, ...], dict[str, Any] | None] = ((), None)

@@ -17,7 +17,9 @@ from pydantic.v1 import SecretStr as SecretStrV1
 from pydantic.v1.fields import ModelField
 
 from guarded_core.ground.errors import InvalidTool
-from guarded_core.tools.roundtrip import check_model, dump, read, written
+from guarded_core.tools.modelled import ModelReading
+from guarded_core.tools.reading import Reading
+from guarded_core.tools.roundtrip import check_model, dump, ordered, read, written
 from guarded_core.tools.schema import complete
 
 _NO_JSON = "x-guarded-no-json"
@@ -30,6 +32,7 @@ class ArgumentModel(ABC):
 
     Attributes:
         schema: JSON Schema of what the model may give.
+        reading: what it makes of values at one place.
         names: where a field goes by another name in that schema: field to name.
         takes_field_names: whether its parser takes the field's own name too.
         needs: the hidden fields that have no default.
@@ -37,6 +40,7 @@ class ArgumentModel(ABC):
     """
 
     schema: dict[str, Any]
+    reading: Reading
     names: Mapping[str, str]
     takes_field_names: bool
     needs: frozenset[str]
@@ -103,6 +107,7 @@ class _Model(ArgumentModel):
         self.takes_field_names = _allows_field_names(model)
         self.schema = _without(_json_schema(model), self.hidden_names)
         _refuse_no_json(self.schema, tool)
+        self.reading = ModelReading(self.schema, model)
         # The names that dump() writes, where the parser wants others.
         self._dumped = {
             written: self.names.get(name, name)
@@ -142,6 +147,7 @@ class _ModelV1(ArgumentModel):
         if model.__config__.extra == "allow":  # version 1 does not say so itself
             schema = {**schema, "additionalProperties": True}
         self.schema = _without(schema, self.hidden_names)
+        self.reading = Reading(self.schema)
         static = [name for name, info in fields.items() if not info.required and info.default_factory is None]
         self._static = {name: fields[name].alias for name in static}
 
@@ -156,7 +162,8 @@ class _ModelV1(ArgumentModel):
         excluded = self._hidden | (self._left_out - parsed.__fields_set__)
         # JSON by way of its text: version 1 has no other way to turn every type into JSON.
         dumped: dict[str, Any] = orjson.loads(parsed.json(by_alias=True, exclude=set(excluded)))
-        return dumped
+        values = {self._fields[name].alias if name in self._fields else name: value for name, value in parsed}
+        return {name: ordered(values.get(name), value) for name, value in dumped.items()}
 
 
 class _Schema(GenerateJsonSchema):

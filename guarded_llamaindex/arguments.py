@@ -14,6 +14,8 @@ from workflows import Context
 
 from guarded_core.approvals.request import SET_BY_APPLICATION
 from guarded_core.ground.payload import freeze
+from guarded_core.tools.modelled import ModelReading
+from guarded_core.tools.reading import Reading
 from guarded_core.tools.schema.document import kinds
 from guarded_llamaindex.compat import field_defaults, makes_its_outputs
 
@@ -50,6 +52,13 @@ class Parameters:
     is_function: bool = False
     makes_its_outputs: bool = False
     added: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def reading(self) -> Reading:
+        """What the tool makes of values at one place: nothing, it takes them as they are written."""
+        if self.model is None:
+            return Reading(self.schema)
+        return ModelReading(self.schema, self.model, parses=False)
 
     @classmethod
     def of(cls, tool: BaseTool, schema: Mapping[str, Any] | None = None) -> Self:

@@ -225,6 +225,7 @@ def _wanted(
         description=inner.metadata.description or "",
         schema=parameters.schema,
         risk=risk,
+        reading=parameters.reading,
     )
     return _Wanted(
         inner=inner, guard=guard, spec=spec, parameters=parameters, context=context, code_execution=code_execution

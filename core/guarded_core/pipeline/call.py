@@ -133,6 +133,7 @@ class Dossier:
 
     Attributes:
         edit: the request with the arguments that a person put in the place of this call's.
+        written: the arguments before defaults and the tool's own parser.
         edits: how often somebody did, while this entry waited.
         is_edited: whether `effective` is a person's.
     """
@@ -144,6 +145,7 @@ class Dossier:
     policy: ToolExecutionPolicy | None = None
     spec: ToolSpec | None = None
     risk: ToolRisk | None = None
+    written: Payload | None = None
     effective: Payload | None = None
     raw_digest: str = ""
     edit: ApprovalRequest | None = None

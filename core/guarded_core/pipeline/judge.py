@@ -120,6 +120,8 @@ def judge(dossier: Dossier) -> Flow[Verdict | LedgerEntry]:
     try:
         if dossier.effective is None:
             given = _given(dossier, snapshot, bounded, settings, policy.limits)
+            # What a person was shown of a call is effective already; the model wrote something else.
+            dossier.written = given if dossier.is_edited else bounded
             dossier.effective = _effective(call, spec, settings, given, policy)
         facts = Facts(
             context=context,
@@ -274,6 +276,8 @@ def _judgement(dossier: Dossier, facts: Facts) -> Judgement:
         return SILENT
     case = Case(
         action=Action(tool=dossier.tool, parameters=facts.effective.value, id=dossier.call_id),
+        written=None if dossier.written in (None, facts.effective) else dossier.written.value,
+        reading=facts.spec.reading,
         scope=facts.context.scope,
         used=facts.snapshot.used,
         flags=facts.snapshot.flags,

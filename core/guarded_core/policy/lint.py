@@ -11,7 +11,7 @@ from guarded_core.ground.wording import did_you_mean
 from guarded_core.policy.policy import ToolExecutionPolicy, ToolSettings
 from guarded_core.rules.case import Action, Case, Rule
 from guarded_core.rules.patterns import is_glob, names_tool
-from guarded_core.rules.reach import missing
+from guarded_core.rules.reach import missing, takes_number
 from guarded_core.rules.values import exact
 
 __all__ = ["LintFinding", "lint"]
@@ -97,6 +97,9 @@ def _parameter(policy: ToolExecutionPolicy, rule: Rule, schemas: Mapping[str, Ma
         if named and (gap := missing(schemas[name], rule.parameter)):
             effect = "denies every call" if rule.requires_value else "can never match"
             yield "error", f"{effect}: {name!r} has no parameter {gap[0]!r} there{did_you_mean(*gap)}"
+        elif named and rule.counts and not takes_number(schemas[name], rule.parameter):
+            effect = "denies" if rule.refuses else "asks about"
+            yield "error", f"{effect} every call: {name!r} takes no number there (text with format: decimal is one)"
 
 
 def _emptiness(rule: Rule) -> Said:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal, Protocol, cast
 from guarded_core.ground.pointer import Param
 from guarded_core.provenance.origin import NO_ORIGINS, Origins
 from guarded_core.rules.state import StateStore
+from guarded_core.tools.reading import UNKNOWN_TOOL, Reading
 
 Effect = Literal["deny", "ask"]
 Asks = Literal["never", "some", "always"]
@@ -86,6 +87,9 @@ class Case:
 
     Attributes:
         action: the call, with effective arguments.
+        written: the arguments as they were proposed, before defaults and the tool's own parser; None where they are
+            the effective ones.
+        reading: what the tool makes of values that stand in its arguments.
         scope: for whom windows count.
         used: sum of each window by its key; a window that is missing is empty.
         flags: what has happened in the session tree, as `raises` of earlier commits left it.
@@ -94,6 +98,8 @@ class Case:
     """
 
     action: Action
+    written: Mapping[str, Any] | None = field(default=None, repr=False)
+    reading: Reading = field(default=UNKNOWN_TOOL, repr=False)
     scope: Scope = field(default_factory=Scope)
     used: Mapping[str, Decimal] = field(default_factory=dict)
     flags: frozenset[str] = frozenset()
@@ -264,6 +270,11 @@ class Rule(RuleLike, Protocol):
         return False
 
     @property
+    def counts(self) -> bool:
+        """Whether it compares the parameter as a number."""
+        return False
+
+    @property
     def only(self) -> tuple[Any, ...] | None:
         """The values besides which the parameter may have no other; None where they cannot be listed."""
         return None
@@ -275,7 +286,8 @@ class Rule(RuleLike, Protocol):
 
 
 _SAYS = (
-    "denies", "refuses", "asks", "error", "traces", "parameter", "requires_value", "only", "bounds", "speaks_of"
+    "denies", "refuses", "asks", "error", "traces", "parameter", "requires_value", "counts", "only", "bounds",
+    "speaks_of",
 )  # fmt: skip
 
 

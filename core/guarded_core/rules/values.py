@@ -3,37 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import Any
 
 import orjson
 
 from guarded_core.ground.payload import MAX_DEPTH, PayloadLimits, freeze
+from guarded_core.tools.reading import exact
+
+__all__ = ["any_text", "exact", "has_text", "is_number", "text_of", "texts_of"]
 
 _ESCAPED = re.compile(r'["\\\x00-\x1f]')  # RFC 8785, 3.2.2.2
 _UNSURE = (b".0,", b".0]", b".0}", b"e-")  # what an integral or a very small float looks like
 _WORDS = {None: "null", True: "true", False: "false"}
 # The policy's own limits were kept before a rule looks.
 _LIMITS = PayloadLimits(bytes=1 << 30, depth=MAX_DEPTH, nodes=1 << 30, characters=1 << 30)
-
-
-def exact(value: Any) -> Hashable:
-    """A key that two values share when they are the same JSON value.
-
-    10 and 10.0 are one number; 1 and true, "10" and 10 are different. Strings are compared code point by code point.
-    Raises TypeError for what is no JSON.
-    """
-    if value is None or isinstance(value, str):
-        return value
-    if isinstance(value, bool):
-        return (bool, value)  # for Python, True is 1
-    if isinstance(value, int | float) and value == value:
-        return value
-    if isinstance(value, list):
-        return (list, tuple(exact(member) for member in value))
-    if isinstance(value, dict):
-        return (dict, frozenset((key, exact(member)) for key, member in value.items()))
-    raise TypeError("not JSON")
 
 
 def is_number(value: Any) -> bool:

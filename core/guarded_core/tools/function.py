@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 
 from guarded_core.ground.errors import InvalidTool
+from guarded_core.tools.modelled import ModelReading
 from guarded_core.tools.roundtrip import check_model, dump, read, written
 from guarded_core.tools.spec import ToolRisk, ToolSpec
 
@@ -42,11 +43,13 @@ class PlainFunction:
         self._positional = [p.name for p in self.signature.parameters.values() if p.kind is p.POSITIONAL_ONLY]
         self._model = _model(function, self.signature, tool)
         check_model(self._model, tool)
+        schema = self._model.model_json_schema()
         self.spec = ToolSpec.of(
             name=tool,
             description=description or inspect.getdoc(function) or "",
-            schema=self._model.model_json_schema(),
+            schema=schema,
             risk=risk,
+            reading=ModelReading(schema, self._model),
         )
 
     def arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:

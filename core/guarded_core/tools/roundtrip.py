@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import marshal
+from collections.abc import Collection, Mapping
 from typing import Any, get_args
 
+import orjson
 from pydantic import BaseModel, Secret, SecretBytes, SecretStr
 
 from guarded_core.ground.errors import InvalidTool
@@ -48,8 +51,39 @@ def _parts(annotation: Any) -> list[Any]:
 
 
 def dump(parsed: BaseModel, *, exclude: frozenset[str] = frozenset()) -> dict[str, Any]:
-    """The parsed arguments as JSON, under the names that the model parses them back from; `exclude` names fields."""
-    return parsed.model_dump(mode="json", by_alias=True, exclude=set(exclude), warnings="error")
+    """The parsed arguments as JSON, under the names that the model parses them back from; `exclude` names fields.
+
+    A set has one order, whatever its members hash to in this process.
+    """
+    dumped = parsed.model_dump(mode="json", by_alias=True, exclude=set(exclude), warnings="error")
+    # In the order of the fields, which is what model_dump keeps too.
+    values = [value for name, value in parsed if name not in exclude]
+    if len(values) == len(dumped):
+        for name, value in zip(dumped, values, strict=True):
+            dumped[name] = ordered(value, dumped[name])
+    return dumped
+
+
+_UNORDERED = (set, frozenset)
+_PLAIN = (str, int, float, bool, type(None))
+
+
+def ordered(parsed: Any, dumped: Any) -> Any:
+    """`dumped`, the JSON of `parsed`, with the members of every set in it sorted."""
+    if isinstance(parsed, _PLAIN) or not isinstance(dumped, dict | list):
+        return dumped
+    if isinstance(parsed, BaseModel | Mapping):
+        values = list(parsed.values()) if isinstance(parsed, Mapping) else [value for _, value in parsed]
+        if isinstance(dumped, dict) and len(values) == len(dumped):
+            return {name: ordered(value, own) for value, (name, own) in zip(values, dumped.items(), strict=True)}
+    elif dataclasses.is_dataclass(parsed) and isinstance(dumped, dict):
+        return {name: ordered(getattr(parsed, name, None), own) for name, own in dumped.items()}
+    elif isinstance(parsed, Collection) and isinstance(dumped, list) and len(parsed) == len(dumped):
+        members = [ordered(value, own) for value, own in zip(parsed, dumped, strict=True)]
+        if not isinstance(parsed, _UNORDERED):
+            return members
+        return sorted(members, key=lambda member: orjson.dumps(member, option=orjson.OPT_SORT_KEYS))
+    return dumped
 
 
 def written(arguments: dict[str, Any]) -> bytes:

@@ -15,6 +15,7 @@ import orjson
 
 from guarded_core.ground.errors import InvalidTool
 from guarded_core.ground.payload import PayloadLimits, freeze
+from guarded_core.tools.reading import UNKNOWN_TOOL, Reading
 from guarded_core.tools.schema import Defaults, Validator, close, from_params, lint
 
 MAX_IDENTIFIER = 64
@@ -129,6 +130,7 @@ class ToolSpec:
         fingerprint: SHA-256 over name, description and schema, in hex; approvals and pins bind to it.
         closed: the schema says itself what is open, and is judged as it is (an AiTool's).
         strict_integers: a float such as 1.0 is no integer (a ToolParam's rule; JSON Schema takes it for one).
+        reading: what the tool makes of values that stand in its arguments.
     """
 
     name: str
@@ -138,6 +140,7 @@ class ToolSpec:
     fingerprint: str
     closed: bool = False
     strict_integers: bool = False
+    reading: Reading = field(default=UNKNOWN_TOOL, repr=False, compare=False)
     _validators: dict[bool, Validator] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
@@ -150,8 +153,9 @@ class ToolSpec:
         risk: ToolRisk | str | None = None,
         closed: bool = False,
         strict_integers: bool = False,
+        reading: Reading | None = None,
     ) -> Self:
-        """A tool with that JSON Schema, a private copy of which is kept.
+        """A tool with that JSON Schema, a private copy of which is kept; by default it reads what is written.
 
         Raises:
             InvalidTool: the name is no identifier, the description is too long, or the schema does not pass the lint.
@@ -177,6 +181,7 @@ class ToolSpec:
             fingerprint=frozen.digest,
             closed=closed,
             strict_integers=strict_integers,
+            reading=reading or Reading(own),
         )
 
     @classmethod

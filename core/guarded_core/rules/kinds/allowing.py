@@ -4,24 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any, ClassVar
 
 from guarded_core.ground.errors import InvalidPolicy
 from guarded_core.ground.pointer import ABSENT
 from guarded_core.rules.case import Case, Finding
 from guarded_core.rules.kinds.base import (
+    Absence,
     ParamRule,
     RuleKind,
+    check_absence,
     check_number,
     check_text,
     check_tool,
     compiled,
     json_value,
     keep,
+    number_of,
 )
 from guarded_core.rules.patterns import Pattern
-from guarded_core.rules.values import exact, is_number, text_of
+from guarded_core.rules.values import exact, text_of
 from guarded_core.tools import schema as schemas
+from guarded_core.tools.reading import Place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,12 +34,14 @@ class AllowToolParam(ParamRule):
     """Denies a call unless its parameter is present and equal to one of the listed values; a model is shown these.
 
     Attributes:
-        allow: the exact JSON values; an empty list denies every call.
+        allow: the exact JSON values, as the tool reads them; an empty list denies every call.
+        absent: what becomes of a call that leaves it out: "deny" or "allow".
     """
 
     kind: ClassVar[str] = "allow_tool_param"
 
     allow: Sequence[Any] = ()
+    absent: Absence = "deny"
     _allowed: frozenset[Hashable] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -43,11 +50,12 @@ class AllowToolParam(ParamRule):
             raise InvalidPolicy("must be a list of values", where="allow")
         keep(self, "allow", tuple(json_value(value, "allow") for value in self.allow))
         keep(self, "_allowed", frozenset(map(exact, self.allow)))
+        check_absence(self.absent)
 
     @property
     def requires_value(self) -> bool:
-        """It does: what is absent is not allowed."""
-        return True
+        """It does, unless it says otherwise: what is absent is not allowed."""
+        return self.absent == "deny"
 
     @property
     def only(self) -> tuple[Any, ...]:
@@ -56,10 +64,15 @@ class AllowToolParam(ParamRule):
 
     def check(self, case: Case) -> Finding | None:
         """An objection unless each of the parameter's values is listed."""
-        values = self.values(case)
-        if values and all(value is not ABSENT and exact(value) in self._allowed for value in values):
+        if self.absent == "allow" and self.left_out(case):
+            return None
+        values, place = self.values(case), self.place(case)
+        if values and all(value is not ABSENT and self._permits(value, place) for value in values):
             return None
         return Finding(f"parameter {self.param!r} is absent, or has a value that is not allowed")
+
+    def _permits(self, value: Any, place: Place) -> bool:
+        return exact(value) in self._allowed or place.key(value) in place.keys(self.allow)
 
     def narrow(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
         """The schema with the values as an enum."""
@@ -75,22 +88,25 @@ class AllowToolParamMatching(ParamRule):
 
     Attributes:
         matches: the expression, without lookaround and backreferences; one that does not compile denies every call.
+        absent: what becomes of a call that leaves it out: "deny" or "allow".
     """
 
     kind: ClassVar[str] = "allow_tool_param_matching"
 
     matches: str
+    absent: Absence = "deny"
     _pattern: Pattern = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         ParamRule.__post_init__(self)
         # Whole: to permit "api.example.com" must not permit "evil.example/?api.example.com".
         keep(self, "_pattern", compiled(self.matches, "matches", whole=True))
+        check_absence(self.absent)
 
     @property
     def requires_value(self) -> bool:
-        """It does: what is absent is not allowed."""
-        return True
+        """It does, unless it says otherwise: what is absent is not allowed."""
+        return self.absent == "deny"
 
     @property
     def error(self) -> str:
@@ -101,6 +117,8 @@ class AllowToolParamMatching(ParamRule):
         """An objection unless each of the parameter's values matches."""
         if self.error:
             return Finding(self.error)
+        if self.absent == "allow" and self.left_out(case):
+            return None
         values = self.values(case)
         if values and all(self._permits(value) for value in values):
             return None
@@ -117,12 +135,14 @@ class LimitToolParam(ParamRule):
     Attributes:
         min: the least that is allowed.
         max: the most that is allowed.
+        absent: what becomes of a call that leaves it out: "deny" or "allow".
     """
 
     kind: ClassVar[str] = "limit_tool_param"
 
     min: int | float | None = None
     max: int | float | None = None
+    absent: Absence = "deny"
 
     def __post_init__(self) -> None:
         ParamRule.__post_init__(self)
@@ -132,11 +152,17 @@ class LimitToolParam(ParamRule):
             check_number(self.min, "min")
         if self.max is not None:
             check_number(self.max, "max", at_least=self.min)
+        check_absence(self.absent)
+
+    @property
+    def counts(self) -> bool:
+        """It does."""
+        return True
 
     @property
     def requires_value(self) -> bool:
-        """It does: what is absent is not allowed."""
-        return True
+        """It does, unless it says otherwise: what is absent is not allowed."""
+        return self.absent == "deny"
 
     @property
     def bounds(self) -> tuple[int | float, ...]:
@@ -145,13 +171,17 @@ class LimitToolParam(ParamRule):
 
     def check(self, case: Case) -> Finding | None:
         """An objection unless each of the parameter's values is within the bounds."""
-        values = self.values(case)
-        if values and all(self._permits(value) for value in values):
+        if self.absent == "allow" and self.left_out(case):
+            return None
+        values, place = self.values(case), self.place(case)
+        if values and all(self._permits(place.number(value)) for value in values):
             return None
         return Finding(f"parameter {self.param!r} is absent, no number, or out of bounds")
 
-    def _permits(self, value: Any) -> bool:
-        return is_number(value) and (self.min is None or value >= self.min) and (self.max is None or value <= self.max)
+    def _permits(self, value: Decimal | None) -> bool:
+        if value is None or (self.min is not None and value < number_of(self.min)):
+            return False
+        return self.max is None or value <= number_of(self.max)
 
     def narrow(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
         """The schema with the bounds."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from guarded_core.ground.errors import InvalidPolicy
 from guarded_core.ground.pointer import ABSENT, Param
 from guarded_core.rules.case import Asks, Case, Finding
-from guarded_core.rules.kinds.base import ToolRule, joined_subject, keep
+from guarded_core.rules.kinds.base import ToolRule, either, joined_subject, keep
 from guarded_core.rules.kinds.condition import Condition
 
 
@@ -21,7 +21,9 @@ class RequireApproval(ToolRule):
         equals: the exact JSON value.
         contains: a part of the value's string form, or of a string inside it.
         matches: a regular expression, found anywhere in it; one that does not compile denies every call.
-        above: a number; a greater one asks, and so does what is no number.
+        above: a number; a greater one asks, and so do what is no number and an argument that is left out, unless the
+            tool's default for it is known.
+        absent: what becomes of a call that leaves such an argument out: "ask" or "allow".
     """
 
     kind: ClassVar[str] = "require_approval"
@@ -31,6 +33,7 @@ class RequireApproval(ToolRule):
     contains: str | None = None
     matches: str | None = None
     above: int | float | None = None
+    absent: Literal["ask", "allow"] = "ask"
     _param: Param | None = field(init=False, repr=False, compare=False)
     _condition: Condition = field(init=False, repr=False, compare=False)
 
@@ -41,6 +44,8 @@ class RequireApproval(ToolRule):
         keep(self, "_condition", condition)
         if self.param is None and condition.tests:
             raise InvalidPolicy("a condition needs the parameter that it is about", where="param")
+        if self.absent not in ("ask", "allow"):
+            raise InvalidPolicy('must be "ask" or "allow"', where="absent")
 
     @property
     def subject(self) -> str:
@@ -51,6 +56,11 @@ class RequireApproval(ToolRule):
     def parameter(self) -> Param | None:
         """The parameter, if any."""
         return self._param
+
+    @property
+    def counts(self) -> bool:
+        """Where it has a bound."""
+        return self.above is not None
 
     @property
     def refuses(self) -> bool:
@@ -73,6 +83,9 @@ class RequireApproval(ToolRule):
             return Finding(self.error)
         if self._param is None:
             return Finding("the tool needs a person's approval", "ask")
-        if self._condition.holds(self._param.find(case.action.parameters)):
+        values = either(self._param, case)
+        if self._condition.holds(values, case.reading.at(self._param)):
             return Finding(f"parameter {self.param!r} has a value that needs a person's approval", "ask")
+        if self._condition.has_bound and self.absent == "ask" and ABSENT in values:
+            return Finding(f"parameter {self.param!r} is left out, and what that stands for is not known", "ask")
         return None

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar
+from decimal import Decimal
+from typing import Any, ClassVar, Literal, get_args
 
 from guarded_core.ground.errors import InvalidPolicy
 from guarded_core.ground.payload import PayloadRefused, PayloadTooLarge, freeze
-from guarded_core.ground.pointer import Param
+from guarded_core.ground.pointer import ABSENT, Param
 from guarded_core.rules.case import Case, Finding, Rule
 from guarded_core.rules.patterns import Pattern, is_glob
 from guarded_core.rules.values import is_number
+from guarded_core.tools.reading import Place
 from guarded_core.tools.spec import is_identifier
+
+Absence = Literal["deny", "allow"]
 
 
 def keep(rule: RuleKind, name: str, value: object) -> None:
@@ -113,6 +117,25 @@ class ParamRule(ToolRule):
         """What the parameter has in this call; ABSENT for each place where it is missing."""
         return self._param.find(case.action.parameters)
 
+    def place(self, case: Case) -> Place:
+        """What the tool makes of values there."""
+        return case.reading.at(self._param)
+
+    def left_out(self, case: Case) -> bool:
+        """Whether the call does not give the parameter, and nothing stands in its place."""
+        written = self.values(case) if case.written is None else self._param.find(case.written)
+        return all(value is ABSENT for value in written) and all(
+            value is ABSENT or value is None for value in self.values(case)
+        )
+
+
+def either(param: Param, case: Case) -> list[Any]:
+    """The effective values of a parameter, and those that were written; ABSENT only where the effective one is."""
+    effective = param.find(case.action.parameters)
+    if case.written is None:
+        return effective
+    return [*effective, *(value for value in param.find(case.written) if value is not ABSENT)]
+
 
 def check_tool(tool: object, where: str) -> None:
     """Raises InvalidPolicy unless `tool` can name a tool."""
@@ -137,6 +160,17 @@ def check_number(number: object, where: str, *, at_least: float | None = None, a
         raise InvalidPolicy(f"must be at least {at_least}", where=where)
     if at_most is not None and number > at_most:  # type: ignore[operator]
         raise InvalidPolicy(f"must be at most {at_most}", where=where)
+
+
+def check_absence(absent: object) -> None:
+    """Raises InvalidPolicy for what is no `Absence`."""
+    if absent not in get_args(Absence):
+        raise InvalidPolicy('must be "deny" or "allow"', where="absent")
+
+
+def number_of(number: int | float) -> Decimal:
+    """A rule's own number, as people write it: 0.1 is a tenth."""
+    return Decimal(repr(number))
 
 
 def json_value(value: object, where: str) -> Any:

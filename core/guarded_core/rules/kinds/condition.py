@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 from guarded_core.ground.pointer import ABSENT
-from guarded_core.rules.kinds.base import check_number, check_text, compiled, json_value
-from guarded_core.rules.values import any_text, exact, has_text, is_number
+from guarded_core.rules.kinds.base import check_number, check_text, compiled, json_value, number_of
+from guarded_core.rules.values import any_text, has_text
+from guarded_core.tools.reading import Place
 
-Test = Callable[[Any], bool]
+Test = Callable[[Any, Place], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,10 +22,12 @@ class Condition:
     Attributes:
         tests: the tests.
         error: why a pattern in it does not compile; empty where all is well.
+        has_bound: whether one of them is a bound, which an absent value cannot be shown to keep.
     """
 
     tests: tuple[Test, ...]
     error: str = ""
+    has_bound: bool = False
 
     @classmethod
     def of(
@@ -33,29 +37,33 @@ class Condition:
         tests: list[Test] = []
         error = ""
         if equals is not ABSENT:
-            wanted = exact(json_value(equals, "equals"))
-            tests.append(lambda value: exact(value) == wanted)
+            wanted = json_value(equals, "equals")
+            tests.append(lambda value, place: place.key(value) in place.keys((wanted,)))
         if contains is not None:
             check_text(contains, "contains")
-            tests.append(lambda value: has_text(value, contains))
+            tests.append(lambda value, place: has_text(value, contains))
         if matches is not None:
             pattern = compiled(matches, "matches")
             error = pattern.error
-            tests.append(lambda value: any_text(value, pattern.matches))
+            tests.append(lambda value, place: any_text(value, pattern.matches))
         if above is not None:
             check_number(above, "above")
-            # What is no number cannot be shown to be small.
-            tests.append(lambda value: not is_number(value) or value > above)
-        return cls(tuple(tests), error)
+            bound = number_of(above)
+            tests.append(lambda value, place: _is_above(place.number(value), bound))
+        return cls(tuple(tests), error, above is not None)
 
-    def holds(self, values: Iterable[Any]) -> bool:
-        """Whether it holds for one of `values`; never for an absent one."""
+    def holds(self, values: Iterable[Any], place: Place) -> bool:
+        """Whether it holds for one of `values`, which stand at `place`; never for an absent one."""
         for value in values:
             if value is ABSENT:
                 continue
             for test in self.tests:
-                if not test(value):
+                if not test(value, place):
                     break
             else:
                 return True
         return False
+
+
+def _is_above(number: Decimal | None, bound: Decimal) -> bool:
+    return number is None or number > bound  # what is no number cannot be shown to be small

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from guarded_core.ground.pointer import ABSENT
 from guarded_core.rules.case import Case, Finding
-from guarded_core.rules.kinds.base import ParamRule, RuleKind, ToolRule, check_text, keep
+from guarded_core.rules.kinds.base import ParamRule, RuleKind, ToolRule, check_text, either, keep
 from guarded_core.rules.kinds.condition import Condition
 from guarded_core.rules.values import has_text
 
@@ -30,7 +30,9 @@ class DenyTool(ToolRule):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DenyKeyword(RuleKind):
-    """Denies a call of any tool with a text in any parameter, however deep; upper and lower case differ.
+    """Denies a call of any tool with a text in any parameter, however deep, or in a name that it does not declare.
+
+    Upper and lower case differ.
 
     Attributes:
         keyword: the text.
@@ -50,8 +52,11 @@ class DenyKeyword(RuleKind):
 
     def check(self, case: Case) -> Finding | None:
         """An objection where the text is found."""
-        if any(has_text(value, self.keyword) for value in case.action.parameters.values()):
-            return Finding("a parameter contains a denied keyword")
+        for arguments in (case.action.parameters, case.written or {}):
+            for name, value in arguments.items():
+                # An open argument's name is the model's own text; a declared one's is not.
+                if has_text(value, self.keyword) or (self.keyword in name and not case.reading.declares(name)):
+                    return Finding("a parameter contains a denied keyword")
         return None
 
 
@@ -81,7 +86,7 @@ class DenyToolParam(ParamRule):
 
     def check(self, case: Case) -> Finding | None:
         """An objection where one of the parameter's values is as named."""
-        if self._condition.holds(self.values(case)):
+        if self._condition.holds(either(self._param, case), self.place(case)):
             denied = "a denied value" if self._condition.tests else "a value, and must be left out"
             return Finding(f"parameter {self.param!r} has {denied}")
         return None
@@ -113,6 +118,6 @@ class DenyToolParamMatching(ParamRule):
         """An objection where one of the parameter's values matches."""
         if self.error:
             return Finding(self.error)
-        if self._condition.holds(self.values(case)):
+        if self._condition.holds(either(self._param, case), self.place(case)):
             return Finding(f"parameter {self.param!r} matches a denied pattern")
         return None

@@ -8,9 +8,8 @@ from typing import ClassVar, Literal, get_args
 
 from guarded_core.ground.errors import InvalidPolicy
 from guarded_core.rules.case import Case, Finding, Reservation, Scope, Slot, Window
-from guarded_core.rules.kinds.base import ParamRule, RuleKind, ToolRule, check_number, check_tool, keep
+from guarded_core.rules.kinds.base import ParamRule, RuleKind, ToolRule, check_number, check_tool, keep, number_of
 from guarded_core.rules.patterns import names_tool
-from guarded_core.rules.values import is_number
 
 Per = Literal["principal", "session", "everyone"]
 
@@ -102,7 +101,12 @@ class BudgetToolParam(ParamRule):
         ParamRule.__post_init__(self)
         check_number(self.max, "max", at_least=0)
         keep(self, "_windows", _Windows.made(self, self.interval_secs, self.per))
-        keep(self, "_max", _decimal(self.max))
+        keep(self, "_max", number_of(self.max))
+
+    @property
+    def counts(self) -> bool:
+        """It does: it adds them up."""
+        return True
 
     @property
     def requires_value(self) -> bool:
@@ -130,10 +134,16 @@ class BudgetToolParam(ParamRule):
         return _take(self, self._windows.of(case.scope), amount, self._max)
 
     def _amount(self, case: Case) -> Decimal | None:
-        values = self.values(case)
-        if not values or not all(is_number(value) and value >= 0 for value in values):
+        place = self.place(case)
+        amounts = [place.number(value) for value in self.values(case)]
+        if not amounts:
             return None
-        return sum(map(_decimal, values), Decimal(0))
+        total = Decimal(0)
+        for amount in amounts:
+            if amount is None or amount < 0:
+                return None
+            total += amount
+        return total
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,7 +189,3 @@ class DenyAfter(ToolRule):
 
 def _take(rule: RuleKind, window: Window, amount: Decimal, limit: Decimal) -> Reservation:
     return Reservation(slots=(Slot(window=window, amount=amount, limit=limit, rule=rule.name),))
-
-
-def _decimal(number: int | float) -> Decimal:
-    return Decimal(repr(number))  # as people write it: 0.1 is a tenth

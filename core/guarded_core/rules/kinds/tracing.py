@@ -10,9 +10,8 @@ from guarded_core.ground.errors import InvalidPolicy
 from guarded_core.ground.pointer import ABSENT
 from guarded_core.provenance.origin import UNKNOWN, Origin, Origins, Trace
 from guarded_core.rules.case import Asks, Case, Effect, Finding
-from guarded_core.rules.kinds.base import ParamRule, check_number, check_tool, keep
+from guarded_core.rules.kinds.base import ParamRule, check_number, check_tool, keep, number_of
 from guarded_core.rules.patterns import names_tool
-from guarded_core.rules.values import is_number
 
 ValueKind = Literal["auto", "email", "url", "account", "number", "date", "id", "exact", "phrase", "text", "names"]
 
@@ -79,7 +78,7 @@ class RequireOrigin(ParamRule):
 
     def speaks_of(self, case: Case) -> bool:
         """Whether the call has a value of the parameter at all."""
-        return any(True for _ in _scalars(self.values(case)))
+        return any(True for _ in _scalars(self._given(case)))
 
     def check(self, case: Case) -> Finding | None:
         """An objection to the first value that must not pass, or else the wish to be asked about another."""
@@ -93,14 +92,22 @@ class RequireOrigin(ParamRule):
                 return self._finding(traces[0], "deny")
         return None if asked is None else self._finding(asked, "ask")
 
+    def _given(self, case: Case) -> list[Any]:
+        """The values as they were written, since those came from somewhere; where none was, what the tool has."""
+        effective = self.values(case)
+        written = effective if case.written is None else self._param.find(case.written)
+        return [*written, *effective] if ABSENT in written else written
+
     def _finding(self, trace: Trace, effect: Effect) -> Finding:
         return Finding(f"parameter {self.param!r} has a value of origin {trace}", effect)
 
     def _traces(self, case: Case) -> Iterator[tuple[Trace, ...]]:
-        for value in _scalars(self.values(case)):
+        place = self.place(case)
+        for value in _scalars(self._given(case)):
+            number = place.number(value)
             if self.value in _FREE_TEXT:
                 yield from self._in_text(value, case.origins)
-            elif self.up_to is None or not is_number(value) or not 0 <= value <= self.up_to:
+            elif self.up_to is None or number is None or not 0 <= number <= number_of(self.up_to):
                 traces = case.origins.trace(value, self.value)
                 yield tuple(trace for trace in traces if self._counts(trace)) or UNKNOWN
 
