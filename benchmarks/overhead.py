@@ -36,6 +36,7 @@ from guarded_core.pipeline.call import Call, open_dossier
 from guarded_core.rules.case import Action, Case, Rule
 from guarded_core.rules.kinds.tracing import RequireOrigin
 from guarded_core.store.base import Change
+from guarded_core.tools.port import FunctionPort
 from guarded_langchain import guard_tool as guard_langchain
 from guarded_llamaindex import guard_tool as guard_llamaindex
 
@@ -321,7 +322,9 @@ def stages(calls: int) -> Section:
     payload = freeze(given)
     case = Case(action=Action.tool_call("pay", payload.value), scope=context.scope)
     query = context.query("pay")
-    dossier = open_dossier(Call(tool="pay", spec=spec, arguments=given, context=context, function=pay), guard.authority)
+    dossier = open_dossier(
+        Call(tool="pay", port=FunctionPort(spec, pay), arguments=given, context=context), guard.authority
+    )
     change = Change(
         event=dossier.event(Outcome.AUTHORIZED), root_id=context.session_id, counters=context.counters("pay", None)
     )

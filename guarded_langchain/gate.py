@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from guarded_core.rules.case import Rule
 from guarded_core.rules.ruleset import RuleSet
 from guarded_core.session import ToolExecutionContext
 from guarded_core.store.ledger import CallKey
+from guarded_core.tools.port import ToolPort
 from guarded_core.tools.spec import ToolRisk, ToolSpec
 from guarded_langchain import messages
 from guarded_langchain.arguments import CallArguments, Given, ToolArguments
@@ -48,19 +49,30 @@ class Proposal:
     run_manager: Any = None
 
 
-class Gate:
-    """Takes every call of one tool through its guard.
+@dataclass(slots=True)
+class _Entered:
+    """One call inside the gate: the guarded tool that was called, how, and its arguments on their way."""
+
+    tool: BaseTool
+    proposal: Proposal
+    arguments: CallArguments
+
+
+class Gate(ToolPort):
+    """The port of a LangChain tool, and the way that every call of it takes through its guard.
 
     Attributes:
         inner: the tool itself; the guarded tool holds it nowhere else.
         guard: whose pipeline it is.
         context: a session handed over in code; None for the current one.
         arguments: how its arguments travel.
-        spec: the tool as it was registered.
 
     Raises:
         InvalidTool: the tool cannot be guarded as it is declared.
     """
+
+    signals = graph_compat.SIGNALS
+    wraps_errors = False
 
     def __init__(
         self, inner: BaseTool, guard: Guard, *, risk: ToolRisk | str | None, context: ToolExecutionContext | None
@@ -69,26 +81,24 @@ class Gate:
         self.guard = guard
         self.context = context
         self.arguments = ToolArguments(inner)
-        schema = self.arguments.schema
-        reading = self.arguments.model.reading if self.arguments.model else None
-        self.spec = ToolSpec.of(
-            name=inner.name, description=inner.description, schema=schema, risk=risk, reading=reading
+        spec = ToolSpec.of(
+            name=inner.name,
+            description=inner.description,
+            schema=self.arguments.schema,
+            risk=risk,
+            reading=self.arguments.model.reading if self.arguments.model else None,
         )
+        super().__init__(spec, set_by_application=self.arguments.application_set)
         self._runner = runner(inner)
         self._identity = _identity(inner, frozen=True)
         self._narrowed: tuple[tuple[Rule, ...], dict[str, Any] | None] = ((), None)
 
-    def run(self, tool: BaseTool, proposal: Proposal) -> Any:
+    # The way in
+
+    def enter(self, tool: BaseTool, proposal: Proposal) -> Any:
         """One call of the guarded `tool`: its result, or the denial."""
-        arguments = self.arguments.of_call(proposal.given, proposal.tool_call_id)
-
-        def function(effective: dict[str, Any]) -> Any:
-            own = graph_compat.own_scratchpad(proposal.config, proposal.tool_call_id, hides_resume=resumes.is_spent())
-            with own as config:
-                return self._runner.run(effective, arguments, replace(proposal, config=config))
-
         try:
-            call = self._call(tool, proposal, arguments, function)
+            call = self._call(tool, proposal)
             if call.key is None:
                 return self.guard.run(call)
             with waiting_for_siblings(call.key.position):
@@ -96,23 +106,91 @@ class Gate:
         except (ToolExecutionError, messages.ToolCallDenied) as error:
             return messages.denial(tool, error, proposal.tool_call_id)
 
-    async def arun(self, tool: BaseTool, proposal: Proposal) -> Any:
-        """As `run`, awaiting."""
-        arguments = self.arguments.of_call(proposal.given, proposal.tool_call_id)
-
-        async def function(effective: dict[str, Any]) -> Any:
-            spent = await resumes.ais_spent()
-            with graph_compat.own_scratchpad(proposal.config, proposal.tool_call_id, hides_resume=spent) as config:
-                return await self._runner.arun(effective, arguments, replace(proposal, config=config))
-
+    async def aenter(self, tool: BaseTool, proposal: Proposal) -> Any:
+        """As `enter`, awaiting."""
         try:
-            call = self._call(tool, proposal, arguments, function)
+            call = self._call(tool, proposal)
             if call.key is None:
                 return await self.guard.arun(call)
             async with awaiting_siblings(call.key.position):
                 return await self.guard.arun(call)
         except (ToolExecutionError, messages.ToolCallDenied) as error:
             return messages.denial(tool, error, proposal.tool_call_id)
+
+    def _call(self, tool: BaseTool, proposal: Proposal) -> Call:
+        given, runtime = proposal.given, graph_compat.current_runtime()
+        context, no_context = self.guard.resolve(self.context, runtime=runtime)
+        forged = given.forged or any(self.arguments.forges(call["args"]) for call in proposal.sent)
+        arguments = self.arguments.of_call(given, proposal.tool_call_id)
+        return Call(
+            tool=self.spec.name,
+            port=self,
+            arguments=given.arguments,
+            context=context,
+            no_context=no_context,
+            bound=_Entered(tool, proposal, arguments),
+            injected=arguments.injected,
+            key=_key(runtime, proposal.tool_call_id),
+            notes=(STRIPPED,) if forged else (),
+        )
+
+    # What the pipeline asks of the tool
+
+    def drifted(self, bound: _Entered) -> bool:
+        """Whether the guarded tool was renamed, or the inner one changed."""
+        return bound.tool.name != self.spec.name or _identity(self.inner) != self._identity
+
+    def complete(self, bound: _Entered, arguments: dict[str, Any]) -> dict[str, Any] | None:
+        """The effective arguments, by the tool's own parser."""
+        if len(bound.proposal.sent) > 1:
+            raise InvalidPayload(self.spec.name, "two calls of one message have the same id")
+        return bound.arguments.complete(arguments)
+
+    def run(self, bound: _Entered, effective: dict[str, Any]) -> Any:
+        """Run the inner tool, apart from the other calls of its task."""
+        with self._scratchpad(bound.proposal, hides_resume=resumes.is_spent()) as config:
+            return self._runner.run(effective, bound.arguments, replace(bound.proposal, config=config))
+
+    async def arun(self, bound: _Entered, effective: dict[str, Any]) -> Any:
+        """As `run`, awaiting."""
+        with self._scratchpad(bound.proposal, hides_resume=await resumes.ais_spent()) as config:
+            return await self._runner.arun(effective, bound.arguments, replace(bound.proposal, config=config))
+
+    def _scratchpad(self, proposal: Proposal, *, hides_resume: bool) -> AbstractContextManager[RunnableConfig]:
+        return graph_compat.own_scratchpad(proposal.config, proposal.tool_call_id, hides_resume=hides_resume)
+
+    def reports_failure(self, result: Any) -> bool:
+        """Whether it is the tool's own message that it failed."""
+        return messages.reports_failure(result)
+
+    def seen(self, result: Any) -> tuple[Any, ...]:
+        """Content, and artifact where there is one."""
+        return messages.views(result, with_artifact=self.inner.response_format != "content")
+
+    def handed_back(self, bound: _Entered, result: Any, ran: dict[str, Any], *, is_edited: bool) -> Any:
+        """The result, with a note for the model where something else ran than what it sent."""
+        if not is_edited and self._is_as_sent(bound.proposal):
+            return result
+        own = {name: value for name, value in ran.items() if name not in self.arguments.injected}
+        return messages.with_note(result, edit_note(self.spec.name, own))
+
+    def _is_as_sent(self, proposal: Proposal) -> bool:
+        """Whether the call came here as the model sent it, as far as its message can be seen."""
+        return all(
+            (call["name"], {name: value for name, value in call["args"].items() if name not in self.arguments.injected})
+            == (self.spec.name, proposal.given.as_given)
+            for call in proposal.sent
+        )
+
+    def encode(self, result: Any) -> Any:
+        """Content and artifact, as far as they are JSON."""
+        return messages.encode(result)
+
+    def decode(self, stored: Any) -> Any:
+        """The same message again."""
+        return messages.decode(self.spec.name, stored)
+
+    # What a model is shown
 
     def narrowed_schema(self) -> dict[str, Any] | None:
         """The inner tool's own schema as JSON, narrowed by the rules; None where no rule narrows it."""
@@ -130,54 +208,6 @@ class Gate:
         if shown == function.get("parameters", {}):
             return None
         return {"title": function["name"], "description": function.get("description", ""), **shown}
-
-    def _is_as_sent(self, proposal: Proposal) -> bool:
-        """Whether the call came here as the model sent it, as far as its message can be seen."""
-        return all(
-            (call["name"], {name: value for name, value in call["args"].items() if name not in self.arguments.injected})
-            == (self.spec.name, proposal.given.as_given)
-            for call in proposal.sent
-        )
-
-    def _call(
-        self, tool: BaseTool, proposal: Proposal, arguments: CallArguments, function: Callable[[dict[str, Any]], Any]
-    ) -> Call:
-        given, sent, runtime = proposal.given, proposal.sent, graph_compat.current_runtime()
-        context, no_context = self.guard.resolve(self.context, runtime=runtime)
-        forged = given.forged or any(self.arguments.forges(call["args"]) for call in sent)
-
-        def completed(checked: dict[str, Any]) -> dict[str, Any] | None:
-            if len(sent) > 1:
-                raise InvalidPayload(self.spec.name, "two calls of one message have the same id")
-            return arguments.complete(checked)
-
-        def told(result: Any, ran: dict[str, Any], is_edited: bool) -> Any:
-            if not is_edited and self._is_as_sent(proposal):
-                return result
-            own = {name: value for name, value in ran.items() if name not in self.arguments.injected}
-            return messages.with_note(result, edit_note(self.spec.name, own))
-
-        return Call(
-            tool=self.spec.name,
-            spec=self.spec,
-            arguments=given.arguments,
-            context=context,
-            no_context=no_context,
-            function=function,
-            complete=completed,
-            set_by_application=self.arguments.application_set,
-            injected=arguments.injected,
-            drifted=lambda: tool.name != self.spec.name or _identity(self.inner) != self._identity,
-            views=lambda result: messages.views(result, with_artifact=self.inner.response_format != "content"),
-            failed=messages.reports_failure,
-            told=told,
-            key=_key(runtime, proposal.tool_call_id),
-            encode=messages.encode,
-            decode=lambda stored: messages.decode(self.spec.name, stored),
-            signals=graph_compat.SIGNALS,
-            wraps_errors=False,
-            notes=(STRIPPED,) if forged else (),
-        )
 
 
 def _key(runtime: Any, tool_call_id: str | None) -> CallKey | None:

@@ -14,8 +14,9 @@ from langchain_core.tools import BaseTool
 
 from guarded_core.ground.errors import GuardConfigurationError, InvalidPayload, ToolExecutionError
 from guarded_core.guard import Guard
-from guarded_core.pipeline.call import Call, never
+from guarded_core.pipeline.call import Call
 from guarded_core.session import ToolExecutionContext
+from guarded_core.tools.port import ToolPort
 from guarded_core.tools.spec import parse_risk, recorded_name
 from guarded_langchain import compat
 from guarded_langchain.graph import compat as graph_compat
@@ -168,14 +169,7 @@ class GuardMiddleware(AgentMiddleware[Any, Any, Any]):
         """A call that can only be refused: of no tool at all."""
         call = request.tool_call
         context, no_context = self._guard.resolve(self._context, runtime=graph_compat.current_runtime())
-        return Call(
-            tool=call["name"],
-            spec=None,
-            arguments=call["args"],
-            context=context,
-            no_context=no_context,
-            function=never,
-        )
+        return Call(tool=call["name"], port=None, arguments=call["args"], context=context, no_context=no_context)
 
     def _malformed(self, request: Any, response: Any) -> list[Call]:
         """The calls in a model's answer that LangChain could not read; refused, so that they are on record."""
@@ -185,12 +179,10 @@ class GuardMiddleware(AgentMiddleware[Any, Any, Any]):
         return [
             Call(
                 tool=call["name"] or "",
-                spec=self._guard.spec(call["name"] or ""),
+                port=None if (spec := self._guard.spec(call["name"] or "")) is None else _Unreadable(spec),
                 arguments=call["args"] or "",
                 context=context,
                 no_context=no_context,
-                function=never,
-                complete=_never_valid,
             )
             for call in calls
         ]
@@ -210,8 +202,11 @@ class GuardMiddleware(AgentMiddleware[Any, Any, Any]):
         raise AssertionError("a call that can only be refused was not")
 
 
-def _never_valid(arguments: dict[str, Any]) -> Any:
-    raise InvalidPayload("", "it could not be read")
+class _Unreadable(ToolPort):
+    """A tool, for a call of it that LangChain could not read: it can only be refused."""
+
+    def complete(self, bound: Any, arguments: dict[str, Any]) -> dict[str, Any] | None:
+        raise InvalidPayload(self.spec.name, "it could not be read")
 
 
 def _answer(error: ToolExecutionError, request: Any) -> ToolMessage:

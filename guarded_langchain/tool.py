@@ -83,12 +83,12 @@ class GuardedTool(_Base):
         return (_Raw(tool_input, tool_call_id),), {}
 
     def _run(self, *args: Any, config: RunnableConfig = _NO_CONFIG, run_manager: Any = None, **kwargs: Any) -> Any:
-        return self._gate.run(self, self._proposal(args, kwargs, config, run_manager))
+        return self._gate.enter(self, self._proposal(args, kwargs, config, run_manager))
 
     async def _arun(
         self, *args: Any, config: RunnableConfig = _NO_CONFIG, run_manager: Any = None, **kwargs: Any
     ) -> Any:
-        return await self._gate.arun(self, self._proposal(args, kwargs, config, run_manager))
+        return await self._gate.aenter(self, self._proposal(args, kwargs, config, run_manager))
 
     def _proposal(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], config: RunnableConfig, run_manager: Any
@@ -202,7 +202,7 @@ def _guarded(
         if count > 1:
             raise DuplicateTool(name)
     gates = [_gate(tool, guard, risk, context) for tool in found]
-    guard.register(*(gate.spec for gate in gates))
+    guard.register(*gates)
     return [tool if isinstance(tool, GuardedTool) else _wrap(gate) for tool, gate in zip(found, gates, strict=True)]
 
 

@@ -11,7 +11,7 @@ from workflows.handler import WorkflowHandler
 
 from guarded_core.ground.errors import AuditUnavailable, ToolExecutionError
 from guarded_core.guard import Guard
-from guarded_core.pipeline.call import Call, never
+from guarded_core.pipeline.call import Call
 from guarded_core.session import ToolExecutionContext
 from guarded_llamaindex.compat import NOT_FOUND, current_workflow_context
 
@@ -42,7 +42,7 @@ async def refuse_unknown(
 ) -> ToolExecutionError:
     """Take the call of a tool that does not exist through the pipeline, which refuses and records it."""
     found, no_context = guard.resolve(context, runtime=current_workflow_context())
-    call = Call(tool=name, spec=None, arguments=arguments, context=found, no_context=no_context, function=never)
+    call = Call(tool=name, port=None, arguments=arguments, context=found, no_context=no_context)
     try:
         await guard.arun(call)
     except ToolExecutionError as error:

@@ -79,7 +79,7 @@ def is_failure(output: Any) -> bool:
     return isinstance(output, ToolOutput) and output.is_error
 
 
-def told(output: Any, bound: Bound) -> Any:
+def handed_back(output: Any, bound: Bound) -> Any:
     """`output` as the caller gets it: without values that the application set, and with what LlamaIndex drops.
 
     A function that returns a ToolOutput would lose its error and its blocks, an MCP result that is an error would pass

@@ -7,6 +7,7 @@ import inspect
 import warnings
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from llama_index.core.tools import AsyncBaseTool, BaseTool, FunctionTool, ToolOutput
@@ -18,6 +19,7 @@ from guarded_core.guard import Guard
 from guarded_core.pipeline.call import Call, edit_note
 from guarded_core.session import ToolExecutionContext
 from guarded_core.store.ledger import CallKey
+from guarded_core.tools.port import ToolPort
 from guarded_core.tools.spec import ToolRisk, ToolSpec
 from guarded_llamaindex.arguments import Bound, Parameters
 from guarded_llamaindex.code_execution import CodeExecutionRefused, UnsafeCodeExecution
@@ -29,8 +31,8 @@ from guarded_llamaindex.outputs import (
     denied,
     encode,
     failed,
+    handed_back,
     is_failure,
-    told,
     views,
     with_note,
 )
@@ -65,7 +67,7 @@ def guard_tool(
     wanted = _wanted(tool, guard, context, risk=risk, schema=schema, code_execution=code_execution)
     if isinstance(wanted, GuardedTool):
         return wanted
-    guard.register(wanted.spec)
+    guard.register(wanted.port)
     return GuardedTool(wanted)
 
 
@@ -94,7 +96,7 @@ def guard_tools(
             # An agent keeps the last tool of a name, and never says so.
             raise DuplicateTool(name)
         seen.add(name)
-    guard.register(*(one.spec for one in wanted if not isinstance(one, GuardedTool)))
+    guard.register(*(one.port for one in wanted if not isinstance(one, GuardedTool)))
     guarded: list[Any] = [one if isinstance(one, GuardedTool) else GuardedTool(one) for one in wanted]
     return guarded
 
@@ -108,11 +110,11 @@ class GuardedTool(FunctionTool):
 
     def __init__(self, wanted: _Wanted) -> None:
         inner, parameters = wanted.inner, wanted.parameters
-        entries = _entries(wanted)
-        self._shown = ShownMetadata.of(inner.metadata, entries.shown_schema)
+        port = wanted.port
+        self._shown = ShownMetadata.of(inner.metadata, port.shown_schema)
         super().__init__(
-            fn=_function(entries.call, inner, parameters),
-            async_fn=_async_function(entries.acall, inner, parameters),
+            fn=_function(port.call, inner, parameters),
+            async_fn=_async_function(port.acall, inner, parameters),
             metadata=self._shown,
         )
         if isinstance(inner, FunctionTool) and inspect.iscoroutinefunction(inner.real_fn):
@@ -120,7 +122,7 @@ class GuardedTool(FunctionTool):
         self.requires_context = parameters.context is not None
         self.ctx_param_name = parameters.context
         self._field_defaults = {}  # the inner tool fills in its own
-        self._entries = entries
+        self._port = port
         self._code_execution = wanted.code_execution
         self.spec_name = wanted.spec.name
         self.guard = wanted.guard
@@ -137,19 +139,19 @@ class GuardedTool(FunctionTool):
     @unspanned
     def call(self, *args: Any, **kwargs: Any) -> ToolOutput:
         """The inner tool's output; a refusal as an output that is an error. Raises what the tool itself raises."""
-        return self._answer(self._entries.call, args, kwargs)
+        return self._answer(self._port.call, args, kwargs)
 
     @unspanned
     def __call__(self, *args: Any, **kwargs: Any) -> ToolOutput:
         """As `call`."""
-        return self._answer(self._entries.dunder_call, args, kwargs)
+        return self._answer(self._port.dunder_call, args, kwargs)
 
     @unspanned
     async def acall(self, *args: Any, **kwargs: Any) -> ToolOutput:
         """As `call`, without blocking the event loop."""
         self._shown.refused(False)
         try:
-            return await self._entries.acall(args, kwargs)  # type: ignore[no-any-return]
+            return await self._port.acall(args, kwargs)  # type: ignore[no-any-return]
         except ToolExecutionError as error:
             self._shown.refused(True)
             return denied(error, self.spec_name)
@@ -182,7 +184,7 @@ class GuardedTool(FunctionTool):
 Listed = TypeVar("Listed", GuardedTool, FunctionTool, BaseTool, BaseTool | Callable[..., Any], default=GuardedTool)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class _Wanted:
     """A tool that is about to be guarded."""
 
@@ -192,6 +194,11 @@ class _Wanted:
     parameters: Parameters
     context: ToolExecutionContext | None
     code_execution: UnsafeCodeExecution | None
+
+    @cached_property
+    def port(self) -> _Port:
+        """What the pipeline knows of it."""
+        return _port(self)
 
 
 def _wanted(
@@ -236,84 +243,116 @@ def _name(tool: BaseTool | Callable[..., Any]) -> str:
     return (tool.metadata.name if isinstance(tool, BaseTool) else getattr(tool, "__name__", None)) or ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Entries:
-    """The ways in, as functions: what they close over is reached by no attribute."""
+@dataclass(slots=True)
+class _Entered:
+    """One call inside the guard: its arguments, and the way of the inner tool that it took."""
 
-    call: Entry
-    dunder_call: Entry
-    acall: AsyncEntry
-    shown_schema: Callable[[], dict[str, Any]]
+    bound: Bound
+    run: Callable[..., Any]
 
 
-def _entries(wanted: _Wanted) -> _Entries:
-    inner, guard, spec, parameters = wanted.inner, wanted.guard, wanted.spec, wanted.parameters
-    hidden = frozenset(parameters.partials)
-    frozen = _identity(inner)
+class _Port(ToolPort):
+    """The port of a LlamaIndex tool, and the ways in. What reaches the inner tool is in `_port`'s closures."""
 
-    def drifted() -> bool:
-        return _identity(inner) != frozen
+    signals = SIGNALS
+    wraps_errors = False
 
-    def edited(result: Any, ran: dict[str, Any], is_edited: bool) -> Any:
+    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """As the tool's ``call``."""
+        raise NotImplementedError
+
+    def dunder_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """As calling the tool itself."""
+        raise NotImplementedError
+
+    async def acall(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """As the tool's ``acall``."""
+        raise NotImplementedError
+
+    def shown_schema(self) -> dict[str, Any]:
+        """The schema that a model is shown now."""
+        raise NotImplementedError
+
+    def run(self, bound: _Entered, effective: dict[str, Any]) -> Any:
+        """Run the inner tool the way that this call came."""
+        args, kwargs = bound.bound.shape(effective)
+        return handed_back(bound.run(*args, **kwargs), bound.bound)
+
+    async def arun(self, bound: _Entered, effective: dict[str, Any]) -> Any:
+        """As `run`, awaiting."""
+        args, kwargs = bound.bound.shape(effective)
+        return handed_back(await bound.run(*args, **kwargs), bound.bound)
+
+    def complete(self, bound: _Entered, arguments: dict[str, Any]) -> dict[str, Any] | None:
+        """The effective arguments, by the tool's own model and defaults."""
+        return bound.bound.complete(arguments)
+
+    def check_output(self, result: Any, limit: int) -> None:
+        """Bound what a model reads and what an application gets."""
+        check_output(result, limit)
+
+    def reports_failure(self, result: Any) -> bool:
+        """Whether the output is an error."""
+        return is_failure(result)
+
+    def seen(self, result: Any) -> tuple[Any, ...]:
+        """Raw output and content."""
+        return views(result)
+
+    def handed_back(self, bound: _Entered, result: Any, ran: dict[str, Any], *, is_edited: bool) -> Any:
+        """The output, with a note for the model where a person changed its call."""
         if not is_edited:
             return result
-        own = {name: value for name, value in ran.items() if name not in hidden}
-        return with_note(result, edit_note(spec.name, own))
+        own = {name: value for name, value in ran.items() if name not in self.set_by_application}
+        return with_note(result, edit_note(self.spec.name, own))
 
-    def request(bound: Bound, function: Callable[[dict[str, Any]], Any], key: CallKey | None = None) -> Call:
+    def encode(self, result: Any) -> Any:
+        """Blocks and raw output, as far as they are JSON."""
+        return encode(result)
+
+    def decode(self, stored: Any) -> Any:
+        """The same output again."""
+        return decode(stored)
+
+
+def _port(wanted: _Wanted) -> _Port:
+    """The port of `wanted`: no attribute of it leads to the inner tool."""
+    inner, guard, spec, parameters = wanted.inner, wanted.guard, wanted.spec, wanted.parameters
+    run, arun = _methods(inner)
+    frozen = _identity(inner)
+
+    def proposed(port: _Port, bound: Bound, run: Callable[..., Any], key: CallKey | None = None) -> Call:
         context, no_context = guard.resolve(wanted.context, runtime=bound.context or current_workflow_context())
         return Call(
             tool=spec.name,
-            spec=spec,
+            port=port,
             arguments=bound.arguments,
             context=context,
             no_context=no_context,
-            function=function,
-            complete=bound.complete,
-            set_by_application=hidden,
+            bound=_Entered(bound, run),
             injected=parameters.partials,
-            drifted=drifted,
-            check_output=check_output,
-            views=views,
-            failed=is_failure,
-            told=edited,
             key=key,
-            encode=encode,
-            decode=decode,
-            signals=SIGNALS,
-            wraps_errors=False,
         )
 
-    def entry(run: Callable[..., Any]) -> Entry:
-        def enter(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    class Port(_Port):
+        def drifted(self, bound: _Entered) -> bool:
+            return _identity(inner) != frozen
+
+        def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            return guard.run(proposed(self, parameters.bind(args, kwargs), run))
+
+        def dunder_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            return guard.run(proposed(self, parameters.bind(args, kwargs), inner))
+
+        async def acall(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             bound = parameters.bind(args, kwargs)
-
-            def execute(effective: dict[str, Any]) -> Any:
-                args, kwargs = bound.shape(effective)
-                return told(run(*args, **kwargs), bound)
-
-            return guard.run(request(bound, execute))
-
-        return enter
-
-    def async_entry(run: Callable[..., Awaitable[Any]]) -> AsyncEntry:
-        async def enter(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            bound = parameters.bind(args, kwargs)
-
-            async def execute(effective: dict[str, Any]) -> Any:
-                args, kwargs = bound.shape(effective)
-                return told(await run(*args, **kwargs), bound)
-
             async with one_call() as key:
-                return await guard.arun(request(bound, execute, key))
+                return await guard.arun(proposed(self, bound, arun, key))
 
-        return enter
+        def shown_schema(self) -> dict[str, Any]:
+            return dict(guard.rules_in_force(wanted.context).narrow(spec.name, parameters.schema))
 
-    def shown_schema() -> dict[str, Any]:
-        return dict(guard.rules_in_force(wanted.context).narrow(spec.name, parameters.schema))
-
-    call, acall = _methods(inner)
-    return _Entries(call=entry(call), dunder_call=entry(inner), acall=async_entry(acall), shown_schema=shown_schema)
+    return Port(spec, set_by_application=frozenset(parameters.partials))
 
 
 def _methods(tool: BaseTool) -> tuple[Callable[..., Any], Callable[..., Awaitable[Any]]]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from guarded_core import Guard, ToolExecutionError, ToolSpec
 from guarded_core.pipeline.call import Call
+from guarded_core.tools.port import ToolPort
 
 Invoke = Callable[[str, dict[str, Any]], Any]
 Run = Callable[[str, dict[str, Any]], Any]
@@ -32,27 +33,32 @@ class Timed:
             self.seconds += time.thread_time() - started
 
 
+class _Port(ToolPort):
+    """A function of AgentDojo's, whose arguments its own model completes."""
+
+    wraps_errors = False
+
+    def __init__(self, function: Any, run: Run) -> None:
+        schema = function.parameters.model_json_schema()
+        super().__init__(ToolSpec.of(name=function.name, description=function.description, schema=schema))
+        self._model, self._run = function.parameters, run
+
+    def complete(self, bound: Any, arguments: dict[str, Any]) -> dict[str, Any]:
+        completed: dict[str, Any] = self._model.model_validate(arguments).model_dump(mode="json")
+        return completed
+
+    def run(self, bound: Any, effective: dict[str, Any]) -> Any:
+        return self._run(self.spec.name, effective)
+
+
 def core(functions: list[Any], guard: Guard, run: Run) -> Invoke:
     """Through the guard's own entry."""
-    specs, models = {}, {}
-    for function in functions:
-        schema = function.parameters.model_json_schema()
-        specs[function.name] = ToolSpec.of(name=function.name, description=function.description, schema=schema)
-        models[function.name] = function.parameters
-    guard.register(*specs.values())
+    ports = {function.name: _Port(function, run) for function in functions}
+    guard.register(*ports.values())
 
     def invoke(name: str, arguments: dict[str, Any]) -> Any:
         context, why = guard.resolve()
-        call = Call(
-            tool=name,
-            spec=specs[name],
-            arguments=arguments,
-            context=context,
-            no_context=why,
-            function=lambda effective: run(name, effective),
-            complete=lambda given: models[name].model_validate(given).model_dump(mode="json"),
-            wraps_errors=False,
-        )
+        call = Call(tool=name, port=ports[name], arguments=arguments, context=context, no_context=why)
         try:
             return guard.run(call)
         except ToolExecutionError as error:

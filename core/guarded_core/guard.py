@@ -18,7 +18,7 @@ from guarded_core.audit.sink import ToolAuditSink
 from guarded_core.ground.errors import DuplicateTool, GuardConfigurationError, InvalidTool
 from guarded_core.ground.shown import Shown
 from guarded_core.ground.wording import counted
-from guarded_core.pipeline.call import Authority, Call, never
+from guarded_core.pipeline.call import Authority, Call
 from guarded_core.pipeline.flow import enforce
 from guarded_core.pipeline.reconcile import reconcile
 from guarded_core.pipeline.steps import Services, arun, run
@@ -33,6 +33,7 @@ from guarded_core.rules.state import StateStore
 from guarded_core.session import ToolExecutionContext, current_context
 from guarded_core.store.base import Store
 from guarded_core.store.memory import MemoryStore
+from guarded_core.tools.port import ToolPort
 from guarded_core.tools.spec import ToolRisk, ToolSpec
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class Guard(Shown):
         self._lock = threading.Lock()
         self._policy = policy
         self._source: Path | None = None
-        self._specs: dict[str, ToolSpec] = {}
+        self._ports: dict[str, ToolPort] = {}
         self._functions: dict[str, PlainFunction] = {}
         self._identify = identify
         self._memories: OrderedDict[str, Provenance] = OrderedDict()
@@ -255,9 +256,10 @@ class Guard(Shown):
 
     def spec(self, name: str) -> ToolSpec | None:
         """The registered tool of that name."""
-        return self._specs.get(name)
+        port = self._ports.get(name)
+        return None if port is None else port.spec
 
-    def register(self, *specs: ToolSpec) -> None:
+    def register(self, *tools: ToolPort | ToolSpec) -> None:
         """Make tools known, for what is shown and decided; a later one of a name stands in for an earlier one.
 
         A call carries the tool it is for, so that one guard may serve several agents with tools of one name.
@@ -265,7 +267,8 @@ class Guard(Shown):
         Raises:
             InvalidTool: tools that neither the policy nor code declares a risk for, all of them named.
         """
-        undeclared = [spec.name for spec in specs if self._policy.risk(spec) is None]
+        ports = [ToolPort(tool) if isinstance(tool, ToolSpec) else tool for tool in tools]
+        undeclared = [port.spec.name for port in ports if self._policy.risk(port.spec) is None]
         if undeclared:
             lines = "\n".join(f'    [tools.{name}]\n    risk = "..."' for name in undeclared)
             raise InvalidTool(
@@ -273,7 +276,7 @@ class Guard(Shown):
                 f"({', '.join(ToolRisk)}), in the policy:\n{lines}\nor where it is wrapped: risk=..."
             )
         with self._lock:
-            self._specs = {**self._specs, **{spec.name: spec for spec in specs}}
+            self._ports = {**self._ports, **{port.spec.name: port for port in ports}}
 
     @overload
     def tool(self, function: F) -> F: ...
@@ -306,7 +309,7 @@ class Guard(Shown):
             plain = PlainFunction(function, name=name, description=description, risk=risk)
             if plain.spec.name in self._functions:
                 raise DuplicateTool(plain.spec.name)
-            self.register(plain.spec)
+            self.register(plain)
             self._functions[plain.spec.name] = plain
             return cast(F, self._stand_in(plain))
 
@@ -329,7 +332,7 @@ class Guard(Shown):
     def visible_tools(self, context: ToolExecutionContext | None = None) -> list[ToolView]:
         """The tools a model should be shown in `context` or the current session; outside one, the policy's own view."""
         found, policy = context or current_context(self), self._policy
-        return visible_tools(self._specs.values(), policy, found, self.authority.rules(policy, found))
+        return visible_tools(self._specs(), policy, found, self.authority.rules(policy, found))
 
     def is_visible(self, name: str, context: ToolExecutionContext | None = None) -> bool:
         """Whether a model should be shown the tool of that name in `context`; for adapters."""
@@ -350,7 +353,7 @@ class Guard(Shown):
 
     def coverage(self, context: ToolExecutionContext | None = None) -> Coverage:
         """For each tool, what becomes of its calls: in `context` or the current session; outside one, by the policy."""
-        return coverage(self._specs.values(), self.authority, context or current_context(self))
+        return coverage(self._specs(), self.authority, context or current_context(self))
 
     # Calls
 
@@ -410,6 +413,9 @@ class Guard(Shown):
         """As `decide`, without blocking the event loop."""
         return await arun(preview(self._call(name, arguments, context, previewed=True), self.authority), self._services)
 
+    def _specs(self) -> list[ToolSpec]:
+        return [port.spec for port in self._ports.values()]
+
     def _function(self, name: object) -> PlainFunction | None:
         return self._functions.get(name) if type(name) is str else None
 
@@ -419,19 +425,12 @@ class Guard(Shown):
         plain = self._function(name)
         found, no_context = self.resolve(context)
         # A framework's tool is not this entry's to run; it can only be asked about.
-        known = plain.spec if plain else self.spec(name) if previewed and type(name) is str else None
-        return Call(
-            tool=name,
-            spec=known,
-            arguments=arguments,
-            context=found,
-            no_context=no_context,
-            function=(plain.arun if plain.is_async else plain.run) if plain else never,
-            complete=plain.complete if plain else None,
-        )
+        known = self.spec(name) if plain is None and previewed and type(name) is str else None
+        port = plain if known is None else ToolPort(known)
+        return Call(tool=name, port=port, arguments=arguments, context=found, no_context=no_context)
 
     def __repr__(self) -> str:
-        return f"<Guard of {counted(len(self._specs), 'tool')}, {self._policy!r}>"
+        return f"<Guard of {counted(len(self._ports), 'tool')}, {self._policy!r}>"
 
 
 def _open_store(store: Store | str | None, keys: AuditKeys | None) -> Store:

@@ -9,7 +9,7 @@ from typing import Any
 from guarded_core.audit.sink import ToolAuditSink
 from guarded_core.ground.errors import DuplicateTool, GuardConfigurationError, ToolNotFound
 from guarded_core.ground.payload import PayloadLimits, freeze
-from guarded_core.pipeline.call import Authority, Call, never
+from guarded_core.pipeline.call import Authority, Call
 from guarded_core.pipeline.flow import enforce
 from guarded_core.pipeline.steps import Services, arun, run
 from guarded_core.policy.policy import ToolExecutionPolicy
@@ -17,7 +17,27 @@ from guarded_core.preview.view import ToolView, openai_schema, visible_tools
 from guarded_core.rules.engine import PolicyEngine
 from guarded_core.rules.state import StateStore
 from guarded_core.session import ToolExecutionContext
+from guarded_core.tools.port import FunctionPort
 from guarded_core.tools.spec import AiTool, ToolSpec
+
+
+class AiToolPort(FunctionPort):
+    """The port of an AiTool, which returns JSON and nothing else.
+
+    Args:
+        tool: read once, here.
+
+    Raises:
+        InvalidTool: a name, description, parameter or risk is out of bounds.
+    """
+
+    def __init__(self, tool: AiTool) -> None:
+        super().__init__(ToolSpec.of_ai_tool(tool), tool.execute)
+        self.is_async = inspect.iscoroutinefunction(tool.execute)
+
+    def check_output(self, result: Any, limit: int) -> None:
+        """As for any tool; PayloadRefused for what is not JSON."""
+        freeze(result, PayloadLimits(bytes=limit, depth=128, nodes=max(limit, 1)))
 
 
 class ToolRegistry:
@@ -29,7 +49,7 @@ class ToolRegistry:
 
     def __init__(self, *, state: StateStore | None = None) -> None:
         self._lock = threading.Lock()
-        self._tools: dict[str, tuple[ToolSpec, AiTool]] = {}
+        self._tools: dict[str, AiToolPort] = {}
         self._engine = PolicyEngine()
         self._state = state or StateStore()
 
@@ -40,11 +60,12 @@ class ToolRegistry:
             InvalidTool: a name, description, parameter or risk is out of bounds.
             DuplicateTool: its name is taken.
         """
-        spec = ToolSpec.of_ai_tool(tool)
+        port = AiToolPort(tool)
+        name = port.spec.name
         with self._lock:
-            if spec.name in self._tools:
-                raise DuplicateTool(spec.name)
-            self._tools = dict(sorted([*self._tools.items(), (spec.name, (spec, tool))]))
+            if name in self._tools:
+                raise DuplicateTool(name)
+            self._tools = dict(sorted([*self._tools.items(), (name, port)]))
 
     def __len__(self) -> int:
         return len(self._tools)
@@ -80,8 +101,8 @@ class ToolRegistry:
             ToolExecutionError: the call was refused or failed (see errors.py).
             GuardConfigurationError: the tool is async: `aexecute` runs it.
         """
-        entry = self._tools.get(name) if type(name) is str else None
-        if entry is not None and inspect.iscoroutinefunction(entry[1].execute):
+        port = self._port(name)
+        if port is not None and port.is_async:
             raise GuardConfigurationError(f"tool {name!r} is async; use aexecute")
         return run(enforce(self._call(name, payload, context), self._authority(policy)), _services(context, audit))
 
@@ -99,7 +120,7 @@ class ToolRegistry:
 
     def visible_tools(self, policy: ToolExecutionPolicy, context: ToolExecutionContext | None = None) -> list[ToolView]:
         """The tools a model should be shown under `policy`, for `context` where one is given."""
-        specs, rules = [spec for spec, _ in self._tools.values()], self._authority(policy).rules(policy, context)
+        specs, rules = [port.spec for port in self._tools.values()], self._authority(policy).rules(policy, context)
         return visible_tools(specs, policy, context, rules)
 
     def export_openai_schema(
@@ -109,15 +130,10 @@ class ToolRegistry:
         return [openai_schema(view) for view in self.visible_tools(policy, context)]
 
     def _call(self, name: str, payload: object, context: ToolExecutionContext) -> Call:
-        entry = self._tools.get(name) if type(name) is str else None
-        return Call(
-            tool=name,
-            spec=entry[0] if entry else None,
-            arguments=payload,
-            context=context,
-            function=entry[1].execute if entry else never,
-            check_output=_check_json,
-        )
+        return Call(tool=name, port=self._port(name), arguments=payload, context=context)
+
+    def _port(self, name: object) -> AiToolPort | None:
+        return self._tools.get(name) if type(name) is str else None
 
     def _authority(self, policy: ToolExecutionPolicy) -> Authority:
         return Authority(policy=lambda: policy, engine=self._engine, state=self._state, unknown=ToolNotFound)
@@ -125,7 +141,3 @@ class ToolRegistry:
 
 def _services(context: ToolExecutionContext, audit: ToolAuditSink) -> Services:
     return Services(store=context.store, sink=audit)
-
-
-def _check_json(output: Any, limit: int) -> None:
-    freeze(output, PayloadLimits(bytes=limit, depth=128, nodes=max(limit, 1)))

@@ -10,13 +10,14 @@ import pytest
 from guarded_core import ApprovalRequest, HumanApprovalRequired, ToolExecutionPolicy, ToolRisk, ToolSettings, ToolSpec
 from guarded_core.approvals.decisions import Approvals
 from guarded_core.approvals.request import RequestState
-from guarded_core.pipeline.call import Authority, Call
+from guarded_core.pipeline.call import Authority
 from guarded_core.pipeline.flow import enforce
 from guarded_core.pipeline.steps import Services, run
 from guarded_core.rules.kinds import RequireApproval
 from guarded_core.session import ToolExecutionContext
 from guarded_core.store.ledger import CallKey
 from guarded_core.store.memory import MemoryStore
+from tests.core.calls import call_of
 
 SCHEMA = {
     "type": "object",
@@ -43,9 +44,8 @@ class Bench:
 
     def call(self, arguments: Any = None, **changes: Any) -> Any:
         """Propose `pay` with SHOWN, or with what is given."""
-        call = Call(
+        call = call_of(
             **{
-                "tool": "pay",
                 "spec": self.spec,
                 "arguments": SHOWN if arguments is None else arguments,
                 "context": self.context,

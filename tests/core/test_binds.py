@@ -18,11 +18,11 @@ from guarded_core import (
     ToolSpec,
 )
 from guarded_core.approvals.request import SET_BY_APPLICATION
-from guarded_core.pipeline.call import Call
 from guarded_core.policy.file import load_policy
 from guarded_core.rules.kinds import AllowToolParam
 from guarded_core.store.ledger import CallKey
 from guarded_core.testing import ScriptedApprover
+from tests.core.calls import call_of
 from tests.core.pausing import Pause, Waiting
 
 SPEC = ToolSpec.of(
@@ -46,7 +46,6 @@ class Desk:
     def call(self, account: Any = "A-1", *, key: CallKey | None = KEY, arguments: Any = None, **changes: Any) -> Any:
         with self.guard.session("user-17", tools=["pay"], session_id="s") as session:
             call = {
-                "tool": "pay",
                 "spec": SPEC,
                 "arguments": arguments or {"cents": 5},
                 "context": session,
@@ -57,7 +56,7 @@ class Desk:
                 "set_by_application": frozenset({"account", "token"}),
                 **changes,
             }
-            return self.guard.run(Call(**call))
+            return self.guard.run(call_of(**call))
 
     def pay(self, effective: dict[str, Any]) -> str:
         self.ran.append(effective)

@@ -36,10 +36,11 @@ from guarded_core import (
 )
 from guarded_core.approvals.console import LastApproved
 from guarded_core.approvals.request import SET_BY_APPLICATION, RequestState
-from guarded_core.pipeline.call import Call, edit_note
+from guarded_core.pipeline.call import edit_note
 from guarded_core.rules.kinds import LimitToolParam, RequireApproval
 from guarded_core.store.ledger import CallKey
 from guarded_core.testing import RecordingSink, ScriptedApprover
+from tests.core.calls import call_of
 from tests.core.pausing import Pause, Waiting
 
 SPEC = ToolSpec.of(
@@ -78,9 +79,8 @@ class Desk:
     def call(self, key: CallKey | None = KEY, *, way: Any = None, **changes: Any) -> Any:
         """Propose SENT, or what is given, in one and the same session."""
         with self.guard.session("user-17", tools=["pay"], session_id="s", max_calls=9) as session:
-            call = Call(
+            call = call_of(
                 **{
-                    "tool": "pay",
                     "spec": SPEC,
                     "arguments": SENT,
                     "context": session,
@@ -566,35 +566,35 @@ class TestTold:
     """Whoever proposed the call has to know what ran."""
 
     @staticmethod
-    def told(result: Any, ran: dict[str, Any], is_edited: bool) -> str:
+    def told(bound: Any, result: Any, ran: dict[str, Any], *, is_edited: bool) -> str:
         return f"{result} {ran['cents']} {is_edited}"
 
     @pytest.mark.parametrize(("arguments", "said"), [(EDIT, "paid 500 500 True"), (SENT, "paid 900 900 False")])
     def test_what_ran(self, arguments: dict[str, Any], said: str) -> None:
         """The result is handed back with what ran and whether a person changed it; a replay says the same."""
         desk = Desk(saying(arguments=arguments))
-        assert [desk.call(told=self.told), desk.call(told=self.told)] == [said] * 2
+        assert [desk.call(handed_back=self.told), desk.call(handed_back=self.told)] == [said] * 2
 
     def test_after_a_pause(self, store: Any) -> None:
         """A changed call that the framework pauses goes on with the edit, and is told so."""
         desk = Desk(saying(arguments=EDIT), store=store)
         desk.fails = Pause()
         with pytest.raises(Pause):
-            desk.call(told=self.told)
+            desk.call(handed_back=self.told)
         desk.fails = None
-        assert [desk.call(told=self.told), desk.call(told=self.told)] == ["paid 500 500 True"] * 2
+        assert [desk.call(handed_back=self.told), desk.call(handed_back=self.told)] == ["paid 500 500 True"] * 2
         assert desk.ran == [EDIT, EDIT]
         assert [outcome for outcome, _ in desk.outcomes] == ["asked", "authorized", "suspended", "resumed", "succeeded"]
 
     def test_what_cannot_be_told(self) -> None:
         """A result that cannot be handed back is a failure of the call, which ends on record."""
 
-        def told(result: Any, ran: Any, is_edited: bool) -> Any:
+        def told(bound: Any, result: Any, ran: Any, *, is_edited: bool) -> Any:
             raise ValueError
 
         desk = Desk(saying(arguments=EDIT))
         with pytest.raises(ExecutionFailed):
-            desk.call(told=told)
+            desk.call(handed_back=told)
         assert desk.outcomes[-1] == ("failed", "execution_failed")
 
     def test_the_note(self) -> None:

@@ -91,5 +91,10 @@ def test_what_cannot_be_read_is_not_explained_as_passed() -> None:
         decision, said = explain(guard, "pay", {"cents": 1}, session)
     assert decision.code == StoreUnavailable.code
     assert [(line.step, line.verdict) for line in said] == [
-        ("authorise", "pass"), ("bound", "pass"), ("budget", "deny"), ("validate", "-"), ("rules", "-"), ("approve", "-")
-    ]  # fmt: skip
+        ("authorise", "pass"),
+        ("bound", "pass"),
+        ("budget", "deny"),
+        ("validate", "-"),
+        ("rules", "-"),
+        ("approve", "-"),
+    ]

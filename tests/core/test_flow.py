@@ -23,13 +23,14 @@ from guarded_core import (
     ToolSpec,
 )
 from guarded_core.ground.payload import PayloadRefused
-from guarded_core.pipeline.call import Authority, Call
+from guarded_core.pipeline.call import Authority
 from guarded_core.pipeline.flow import enforce
 from guarded_core.pipeline.steps import Services, run
 from guarded_core.rules.kinds import RequireApproval
 from guarded_core.store.base import Conflict
 from guarded_core.store.ledger import CallKey
 from guarded_core.store.memory import MemoryStore
+from tests.core.calls import call_of
 
 SPEC = ToolSpec.of(
     name="pay",
@@ -57,15 +58,8 @@ class Bench:
         self.policy = ToolExecutionPolicy({"pay": risk})
         self.context = ToolExecutionContext("user-17", ["pay"], 2, store=self.store)
         self.authority = Authority(policy=lambda: self.policy, asks=asks)
-        self.call = Call(
-            **{
-                "tool": "pay",
-                "spec": SPEC,
-                "arguments": {"amount": 5},
-                "context": self.context,
-                "function": self.pay,
-                **call,
-            }
+        self.call = call_of(
+            **{"spec": SPEC, "function": self.pay, "arguments": {"amount": 5}, "context": self.context, **call}
         )
         self.flow = enforce(self.call, self.authority)
         self.steps: list[str] = []

@@ -38,6 +38,7 @@ from guarded_core import (
 )
 from guarded_core.pipeline.call import Call
 from guarded_core.store.ledger import CallKey
+from tests.core.calls import call_of
 
 
 def make_guard(tools: Any = None, **settings: Any) -> Guard:
@@ -433,7 +434,8 @@ class TestReconcile:
     def call(self, guard: Guard, session: Any, function: Any) -> Call:
         """The keyed call, as an adapter makes it."""
         spec = guard.spec("_add")
-        return Call(tool="_add", spec=spec, arguments={"a": 1}, context=session, function=function, key=self.KEY)
+        assert spec is not None
+        return call_of(spec, function, arguments={"a": 1}, context=session, key=self.KEY)
 
     def test_what_succeeded_is_not_run_again(self) -> None:
         """A call that is reconciled as succeeded neither runs again nor makes equal calls ask."""

@@ -13,7 +13,7 @@ from guarded_core.audit.event import AuditEvent, Outcome
 from guarded_core.ground.bounds import MAX_REASON
 from guarded_core.ground.errors import ToolExecutionError, Unauthorized
 from guarded_core.ground.ids import new_id
-from guarded_core.ground.payload import Payload, keyed_digest, measure
+from guarded_core.ground.payload import Payload, keyed_digest
 from guarded_core.ground.struct import struct
 from guarded_core.ground.violation import PolicyViolation
 from guarded_core.policy.policy import ToolExecutionPolicy
@@ -22,6 +22,7 @@ from guarded_core.rules.ruleset import RuleSet
 from guarded_core.rules.state import StateStore
 from guarded_core.session import ToolExecutionContext
 from guarded_core.store.ledger import CallKey
+from guarded_core.tools.port import ToolPort
 from guarded_core.tools.spec import ToolRisk, ToolSpec, recorded_name
 
 
@@ -55,11 +56,6 @@ class Authority:
         return RuleSet.in_force(session=session, policy=policy.engine.rule_set, code=self.engine.rule_set)
 
 
-def never(arguments: dict[str, Any]) -> Any:
-    """The function of a call that must not get as far as running: an unknown tool's, or a preview's."""
-    raise AssertionError("a call without a tool was about to run")
-
-
 _MAX_NOTE = 2_000
 
 
@@ -74,57 +70,36 @@ def edit_note(tool: str, ran: dict[str, Any]) -> str:
     )
 
 
-def _measure_output(output: Any, limit: int) -> None:
-    measure(output, limit)
-
-
 @struct
 class Call:
     """One proposed call, as an entry hands it in.
 
     Attributes:
         tool: the name, as frozen at registration or as the model gave it.
-        spec: the registered tool of exactly that name, which this entry can run; None where it has none.
+        port: the registered tool of exactly that name, which this entry can run; None where it has none.
         arguments: what the model sent: untrusted.
         context: who calls; None where nobody does.
-        function: runs the tool with the effective arguments.
         no_context: why there is no context, where more is to be said than that no session is open.
-        complete: turns checked arguments into effective ones, as JSON; by default fills in the schema's defaults.
-            None says that they are effective as they stand. Whatever it raises is InvalidPayload.
-        set_by_application: arguments that are not the model's to give; a person is shown no more than their names.
-        injected: what code gives of them, and of what its framework injects, as far as it is known before the call.
-        drifted: tells whether the tool has changed since it was registered.
-        check_output: raises PayloadTooLarge, or PayloadRefused for a shape that is not allowed.
-        views: what a model and an application see of a result, as JSON, models or dataclasses; values are traced to it.
-        failed: tells whether a result reports the tool's own failure; it is returned, and recorded as Failed.
-        told: the result as it is handed back; takes the arguments that ran, and whether a person changed them.
+        bound: what the port keeps of this very call, such as a framework's runtime; only the port looks into it.
+        injected: what code gives of the arguments that are not the model's, as far as it is known before the call.
         key: the call's durable key, where the framework gives one.
-        encode, decode: turn a result into JSON for a replay, and back.
-        signals: the framework's control flow: never swallowed, never a failure.
-        wraps_errors: a failing tool raises ExecutionFailed; otherwise its own exception, as the bare tool would.
         notes: what the trail says beside the call, as codes of Noted events: stripped arguments.
     """
 
     tool: str
-    spec: ToolSpec | None
+    port: ToolPort | None
     arguments: object
     context: ToolExecutionContext | None
-    function: Callable[[dict[str, Any]], Any]
     no_context: str | None = None
-    complete: Callable[[dict[str, Any]], Any] | None = None
-    set_by_application: frozenset[str] = frozenset()
+    bound: Any = None
     injected: Mapping[str, Any] | None = None
-    drifted: Callable[[], bool] | None = None
-    check_output: Callable[[Any, int], None] = _measure_output
-    failed: Callable[[Any], bool] = lambda result: False
-    told: Callable[[Any, dict[str, Any], bool], Any] = lambda result, ran, is_edited: result
-    views: Callable[[Any], tuple[Any, ...]] = lambda result: (result,)
     key: CallKey | None = None
-    encode: Callable[[Any], Any] = lambda result: result
-    decode: Callable[[Any], Any] = lambda stored: stored
-    signals: tuple[type[BaseException], ...] = ()
-    wraps_errors: bool = True
     notes: tuple[str, ...] = ()
+
+    @property
+    def spec(self) -> ToolSpec | None:
+        """The tool, as it was registered."""
+        return None if self.port is None else self.port.spec
 
 
 @dataclass(slots=True, kw_only=True)
@@ -195,7 +170,7 @@ class Dossier:
 
 def open_dossier(call: Call, authority: Authority) -> Dossier:
     """A fresh dossier for `call`."""
-    tool = recorded_name(call.tool) if call.spec is None else call.spec.name
+    tool = recorded_name(call.tool) if call.port is None else call.port.spec.name
     return Dossier(call=call, authority=authority, call_id=new_id(), tool=tool, notes=list(call.notes))
 
 

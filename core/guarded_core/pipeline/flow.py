@@ -19,18 +19,21 @@ from guarded_core.ground.errors import (
     InvalidApproval,
     NoSession,
     OutcomeUnaudited,
+    OutcomeUnknown,
     OutputTooLarge,
     PolicyDenied,
     StoreUnavailable,
     ToolExecutionError,
 )
-from guarded_core.ground.payload import PayloadRefused, PayloadTooLarge, measure
+from guarded_core.ground.payload import PayloadTooLarge, measure
+from guarded_core.ground.struct import struct
 from guarded_core.ground.violation import PolicyViolation
 from guarded_core.pipeline.call import Authority, Call, Dossier, open_dossier
-from guarded_core.pipeline.judge import Facts, Verdict, judge
+from guarded_core.pipeline.judge import Facts, Replay, Verdict, judge
 from guarded_core.pipeline.steps import AddRequest, Ask, Commit, Decide, Deny, Execute, Flow, Record, Release, Settle
 from guarded_core.store.base import Change, Conflict, Settlement, TooManyRequests, is_recorded
 from guarded_core.store.ledger import CallState, LedgerEntry
+from guarded_core.tools.port import ToolPort
 from guarded_core.tools.spec import ToolRisk
 
 _log = logging.getLogger("guarded_core")
@@ -48,32 +51,32 @@ def enforce(call: Call, authority: Authority) -> Flow[Any]:
     try:
         try:
             admitted = yield from _admit(dossier)
+            if isinstance(admitted, Replay):
+                return _replayed(admitted)
         except ToolExecutionError as error:
             error.call_id = dossier.call_id
             if error.request_id is None and dossier.requests:
                 error.request_id = dossier.requests[-1].id
             yield from _record_denial(dossier, error)
             raise
-        if isinstance(admitted, LedgerEntry):
-            return call.decode(admitted.output)
         return (yield from _execute(dossier, admitted))
     except ToolExecutionError as error:
         error.call_id = error.call_id or dossier.call_id
         raise
 
 
-def _admit(dossier: Dossier) -> Flow[Facts | LedgerEntry]:
-    """Steps 1 to 9: judge, ask, judge again, commit. A call that ran before is its entry, to be replayed."""
+def _admit(dossier: Dossier) -> Flow[Facts | Replay]:
+    """Steps 1 to 9: judge, ask, judge again, commit. A call that ran before is replayed."""
     while True:
         verdict = yield from judge(dossier)
-        if isinstance(verdict, LedgerEntry):
+        if isinstance(verdict, Replay):
             return verdict
         if verdict.goes_on:
             dossier.notes.clear()  # noted before the framework entered it again
         if dossier.notes:
             yield from _note(dossier)
         if verdict.ask is not None:
-            yield from _ask(dossier, verdict.ask, is_new=verdict.is_new)
+            yield from _ask(dossier, verdict.facts.port, verdict.ask, is_new=verdict.is_new)
             continue
         change = _change(dossier, verdict)
         try:
@@ -88,6 +91,17 @@ def _admit(dossier: Dossier) -> Flow[Facts | LedgerEntry]:
             # What a person approved is as good as what the user said, for the rest of the task.
             verdict.facts.context.origins.approved(verdict.facts.effective.value)
         return verdict.facts
+
+
+def _replayed(replay: Replay) -> Any:
+    """What the call gave back when it ran."""
+    try:
+        return replay.port.decode(replay.entry.output)
+    except ToolExecutionError:
+        raise
+    except Exception:
+        text = "This call ran before, and its result cannot be read any more. It is not run again."
+        raise OutcomeUnknown(replay.entry.tool, text) from None
 
 
 def _note(dossier: Dossier) -> Flow[None]:
@@ -109,7 +123,7 @@ def _record_authorized(dossier: Dossier, change: Change) -> Flow[None]:
         raise AuditUnavailable(dossier.tool) from error
 
 
-def _ask(dossier: Dossier, request: ApprovalRequest, *, is_new: bool) -> Flow[None]:
+def _ask(dossier: Dossier, port: ToolPort, request: ApprovalRequest, *, is_new: bool) -> Flow[None]:
     """Store the request, ask, and put the answer where the next judgement finds it."""
     tool = dossier.tool
     dossier.requests = (request,)
@@ -117,7 +131,7 @@ def _ask(dossier: Dossier, request: ApprovalRequest, *, is_new: bool) -> Flow[No
         return
     try:
         answer = yield from Ask(request)
-    except dossier.call.signals:
+    except port.signals:
         raise
     except Exception as error:
         raise HumanApprovalRequired(tool, request) from error
@@ -222,30 +236,38 @@ def _refuse_conflict(dossier: Dossier, conflict: Conflict) -> None:
         raise PolicyDenied(dossier.tool, [violation]) from None
 
 
+class _Unusable(Exception):
+    """The tool ran, and nothing can be done with what it returned; `failure` is what the caller gets."""
+
+    def __init__(self, failure: ToolExecutionError, error: Exception) -> None:
+        super().__init__()
+        self.failure = failure
+        self.error_type = _type_name(error)
+
+
 def _execute(dossier: Dossier, facts: Facts) -> Flow[Any]:
     """Steps 10 to 12: run it once, check what comes back, settle it with exactly one terminal event."""
-    call, limit = dossier.call, facts.policy.output_bytes
-    step = Execute(call.function, facts.effective.copy())
+    port, limit = facts.port, facts.policy.output_bytes
+    step = Execute(port, dossier.call.bound, facts.effective.copy())
     try:
         result = yield from step
-        call.check_output(result, limit)
-        failed = call.failed(result)
-        told = call.told(result, facts.effective.value, dossier.is_edited)
-    except call.signals:
+        taken = _take_in(dossier, facts, result)
+    except port.signals:
         yield from _pause(dossier, facts)
         raise
-    except PayloadTooLarge as error:
-        too_large = OutputTooLarge(dossier.tool, actual=error.actual, limit=error.limit)
-        yield from _settle(dossier, CallState.FAILED, Outcome.FAILED, code=too_large.code)
-        raise too_large from None
-    except Exception as error:
-        failure = _as_failure(dossier, error, limit)
-        _remember(dossier, facts, str(failure), failed=True)
-        code = failure.code if isinstance(failure, OutputTooLarge) else ExecutionFailed.code
-        yield from _settle(dossier, CallState.FAILED, Outcome.FAILED, code=code, error_type=_type_name(error))
-        if failure is error:
-            raise
+    except _Unusable as unusable:
+        failure = unusable.failure
+        error_type = None if isinstance(failure, OutputTooLarge) else unusable.error_type
+        yield from _settle(dossier, CallState.FAILED, Outcome.FAILED, code=failure.code, error_type=error_type)
         raise failure from None
+    except Exception as error:
+        raised = _as_failure(dossier, port, error, limit)
+        _remember(dossier, facts, str(raised), failed=True)
+        code = raised.code if isinstance(raised, OutputTooLarge) else ExecutionFailed.code
+        yield from _settle(dossier, CallState.FAILED, Outcome.FAILED, code=code, error_type=_type_name(error))
+        if raised is error:
+            raise
+        raise raised from None
     except GeneratorExit:
         raise  # the driver itself is gone: nothing can be settled, the trail shows Authorized without an end
     except BaseException:
@@ -255,12 +277,37 @@ def _execute(dossier: Dossier, facts: Facts) -> Flow[Any]:
         else:
             yield from _settle(dossier, CallState.FAILED, Outcome.FAILED, code="cancelled", quietly=True)
         raise
-    _remember(dossier, facts, result, failed=failed)
-    if failed:
+    _remember(dossier, facts, result, failed=taken.is_failure)
+    if taken.is_failure:
         yield from _settle(dossier, CallState.FAILED, Outcome.FAILED, code=ExecutionFailed.code)
     else:
-        yield from _settle(dossier, CallState.DONE, Outcome.SUCCEEDED, result=told)
-    return told
+        yield from _settle(dossier, CallState.DONE, Outcome.SUCCEEDED, output=taken.output)
+    return taken.handed_back
+
+
+@struct
+class _Taken:
+    """A result within its bounds: what the caller gets, what the ledger keeps of it, and whether it is a failure."""
+
+    handed_back: Any
+    output: Any
+    is_failure: bool
+
+
+def _take_in(dossier: Dossier, facts: Facts, result: Any) -> _Taken:
+    """Check a result and make of it what is handed back. Raises _Unusable."""
+    port = facts.port
+    try:
+        port.check_output(result, facts.policy.output_bytes)
+        is_failure = port.reports_failure(result)
+        handed_back = port.handed_back(dossier.call.bound, result, facts.effective.value, is_edited=dossier.is_edited)
+        output = port.encode(handed_back) if dossier.holds_claim and not is_failure else None
+    except PayloadTooLarge as error:
+        raise _Unusable(OutputTooLarge(dossier.tool, actual=error.actual, limit=error.limit), error) from None
+    except Exception as error:
+        # Its text is the tool's, or quotes the tool's: nobody has bounded it.
+        raise _Unusable(ExecutionFailed(dossier.tool), error) from None
+    return _Taken(handed_back=handed_back, output=output, is_failure=is_failure)
 
 
 def _remember(dossier: Dossier, facts: Facts, result: Any, *, failed: bool) -> None:
@@ -271,7 +318,7 @@ def _remember(dossier: Dossier, facts: Facts, result: Any, *, failed: bool) -> N
         return
     try:
         labels, arguments = facts.policy.labels("" if failed else dossier.tool), facts.effective.value
-        for view in (result,) if isinstance(result, str) else dossier.call.views(result):
+        for view in (result,) if isinstance(result, str) else facts.port.seen(result):
             origins.observe(dossier.tool, view, labels, arguments=arguments, call_id=dossier.call_id)
     except Exception as error:  # its values are unknown; the call is done all the same, and has to be settled
         origins.missed()
@@ -291,9 +338,9 @@ def _pause(dossier: Dossier, facts: Facts) -> Flow[None]:
     yield from _settle(dossier, CallState.UNKNOWN, Outcome.UNKNOWN, code="suspended")
 
 
-def _as_failure(dossier: Dossier, error: Exception, limit: int) -> Exception:
+def _as_failure(dossier: Dossier, port: ToolPort, error: Exception, limit: int) -> Exception:
     """What the caller gets for what the tool raised: its text is output too, untrusted and bounded."""
-    if dossier.call.wraps_errors or isinstance(error, PayloadRefused):
+    if port.wraps_errors:
         return ExecutionFailed(dossier.tool)
     try:
         measure(str(error), limit)
@@ -311,14 +358,13 @@ def _settle(
     *,
     code: str | None = None,
     error_type: str | None = None,
-    result: Any = None,
+    output: Any = None,
     claim: LedgerEntry | None = None,
     quietly: bool = False,
 ) -> Flow[None]:
     event = dossier.event(outcome, code=code, error_type=error_type)
     claimed = dossier.holds_claim
     try:
-        output = dossier.call.encode(result) if claimed and state is CallState.DONE else None
         settlement = Settlement(
             event=event, claimed=claimed, state=state, claim=claim, output=output, keep_ns=_KEEP_OUTPUT_NS
         )

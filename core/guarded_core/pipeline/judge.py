@@ -35,6 +35,7 @@ from guarded_core.rules.ruleset import SILENT, Judgement, RuleSet
 from guarded_core.session import ToolExecutionContext
 from guarded_core.store.base import Snapshot
 from guarded_core.store.ledger import CallState, LedgerEntry
+from guarded_core.tools.port import ToolPort
 from guarded_core.tools.spec import ToolRisk, ToolSpec
 
 
@@ -44,12 +45,25 @@ class Facts:
 
     context: ToolExecutionContext
     policy: ToolExecutionPolicy
-    spec: ToolSpec
+    port: ToolPort
     settings: ToolSettings
     rules: RuleSet
     risk: ToolRisk
     snapshot: Snapshot
     effective: Payload
+
+    @property
+    def spec(self) -> ToolSpec:
+        """The tool, as it was registered."""
+        return self.port.spec
+
+
+@struct
+class Replay:
+    """A call that ran before: what the ledger has of it, and whose tool it is."""
+
+    port: ToolPort
+    entry: LedgerEntry
 
 
 @struct
@@ -79,17 +93,18 @@ class Verdict:
         return self.resumes is not None or any(request.call_key for request in asked)
 
 
-def judge(dossier: Dossier) -> Flow[Verdict | LedgerEntry]:
-    """Steps 1 to 8, by one policy and one snapshot of the store; a call that ran before is its ledger entry."""
+def judge(dossier: Dossier) -> Flow[Verdict | Replay]:
+    """Steps 1 to 8, by one policy and one snapshot of the store; a call that ran before is replayed."""
     call, authority, tool = dossier.call, dossier.authority, dossier.tool
     context = call.context
     policy = dossier.policy = authority.policy()
     if context is None or not context.is_open:
         raise NoSession(tool, call.no_context)
-    spec = dossier.spec = call.spec
-    if spec is None:
+    port = call.port
+    if port is None:
         raise authority.unknown(tool)
-    settings, risk = _authorise(dossier, policy, spec, context)
+    dossier.spec = port.spec
+    settings, risk = _authorise(dossier, policy, port, context)
 
     bounded = _bound(tool, call.arguments, policy.limits)
     dossier.raw_digest = bounded.digest if isinstance(bounded, Payload) else ""
@@ -105,7 +120,7 @@ def judge(dossier: Dossier) -> Flow[Verdict | LedgerEntry]:
     paused = None
     if snapshot.entry is not None:
         if _is_finished(tool, snapshot.entry, snapshot.now_ns):
-            return snapshot.entry
+            return Replay(port=port, entry=snapshot.entry)
         paused = snapshot.entry if snapshot.entry.state is CallState.SUSPENDED else None
     if paused is None and any(
         snapshot.spent[counter.key] >= counter.limit for counter in context.counters(tool, settings.max_calls)
@@ -119,14 +134,14 @@ def judge(dossier: Dossier) -> Flow[Verdict | LedgerEntry]:
         dossier.effective = freeze(paused.arguments, policy.limits)
     try:
         if dossier.effective is None:
-            given = _given(dossier, snapshot, bounded, settings, policy.limits)
+            given = _given(dossier, port, snapshot, bounded, settings, policy.limits)
             # What a person was shown of a call is effective already; the model wrote something else.
             dossier.written = given if dossier.is_edited else bounded
-            dossier.effective = _effective(call, spec, settings, given, policy)
+            dossier.effective = _effective(call, port, settings, given, policy)
         facts = Facts(
             context=context,
             policy=policy,
-            spec=spec,
+            port=port,
             settings=settings,
             rules=rules,
             risk=risk,
@@ -144,24 +159,32 @@ def judge(dossier: Dossier) -> Flow[Verdict | LedgerEntry]:
 
 
 def _authorise(
-    dossier: Dossier, policy: ToolExecutionPolicy, spec: ToolSpec, context: ToolExecutionContext
+    dossier: Dossier, policy: ToolExecutionPolicy, port: ToolPort, context: ToolExecutionContext
 ) -> tuple[ToolSettings, ToolRisk]:
     """Step 2: allowlist and principal's set; one Unauthorized for both, so that neither can be probed."""
     tool = dossier.tool
     settings = policy.settings(tool)
     if settings is None or tool not in context.tools:
         raise Unauthorized(tool)
+    spec = port.spec
     risk = policy.risk(spec)
     if risk is None:
         # Nobody said how dangerous it is.
         raise Unauthorized(tool)
     dossier.risk = risk
     pinned = settings.schema_sha256
-    if (pinned is not None and pinned != spec.fingerprint) or (dossier.call.drifted and dossier.call.drifted()):
+    if (pinned is not None and pinned != spec.fingerprint) or _has_drifted(port, dossier.call):
         raise PolicyDenied(
             tool, [PolicyViolation("tool_changed", dossier.call_id, "the tool is not what was registered")]
         )
     return settings, risk
+
+
+def _has_drifted(port: ToolPort, call: Call) -> bool:
+    try:
+        return port.drifted(call.bound)
+    except Exception:
+        return True  # a tool that cannot be looked at is not known to be the one that was registered
 
 
 def _bound(tool: str, arguments: object, limits: PayloadLimits) -> Payload | ToolExecutionError:
@@ -199,7 +222,12 @@ def _is_finished(tool: str, entry: LedgerEntry, now_ns: int) -> bool:
 
 
 def _given(
-    dossier: Dossier, snapshot: Snapshot, proposed: Payload, settings: ToolSettings, limits: PayloadLimits
+    dossier: Dossier,
+    port: ToolPort,
+    snapshot: Snapshot,
+    proposed: Payload,
+    settings: ToolSettings,
+    limits: PayloadLimits,
 ) -> Payload:
     """The arguments to judge: of a call that somebody was asked about, what was shown, or what they changed it to.
 
@@ -212,7 +240,7 @@ def _given(
         return proposed
     if request.replaces is not None:
         dossier.edit, dossier.is_edited, dossier.requests = request, True, (request,)
-    not_the_models = dossier.call.set_by_application.union(settings.binds)
+    not_the_models = port.set_by_application.union(settings.binds)
     return _bounded(dossier.tool, _without(request.arguments, not_the_models), limits)
 
 
@@ -221,13 +249,14 @@ def _without(arguments: dict[str, Any], names: frozenset[str]) -> dict[str, Any]
 
 
 def _effective(
-    call: Call, spec: ToolSpec, settings: ToolSettings, raw: Payload, policy: ToolExecutionPolicy
+    call: Call, port: ToolPort, settings: ToolSettings, raw: Payload, policy: ToolExecutionPolicy
 ) -> Payload:
     """Step 6: checked on the closed schema, with defaults filled in; what every later step and the tool see."""
+    spec = port.spec
     reason = spec.validator(keep_open=settings.open_arguments).check(raw.value)
     if reason is not None:
         raise InvalidPayload(spec.name, reason)
-    completed = _completed(call, spec, raw)
+    completed = _completed(call, port, raw)
     if settings.binds:
         completed = {**(raw.value if completed is None else completed), **_injected(call, spec.name, settings.binds)}
     if completed is None:
@@ -235,18 +264,15 @@ def _effective(
     return _bounded(spec.name, completed, policy.limits)
 
 
-def _completed(call: Call, spec: ToolSpec, raw: Payload) -> dict[str, Any] | None:
+def _completed(call: Call, port: ToolPort, raw: Payload) -> dict[str, Any] | None:
     """The arguments with what they lack filled in; None where they are effective as they stand."""
-    if call.complete is None:
-        return None if spec.defaults is None else spec.defaults.complete(raw.value)
     try:
-        completed: dict[str, Any] | None = call.complete(raw.copy())
+        return port.complete(call.bound, raw.copy())
     except ToolExecutionError:
         raise
     except Exception:
         # A validator of the tool's own; its text may quote what it was given.
-        raise InvalidPayload(spec.name, "the tool's own validation refused them") from None
-    return completed
+        raise InvalidPayload(port.spec.name, "the tool's own validation refused them") from None
 
 
 def _injected(call: Call, tool: str, names: tuple[str, ...]) -> dict[str, Any]:
@@ -316,7 +342,7 @@ def _approval(dossier: Dossier, facts: Facts, reservation: Reservation, reasons:
 
 def _request(dossier: Dossier, facts: Facts, reasons: tuple[str, ...]) -> ApprovalRequest:
     context, settings, now_ns = facts.context, facts.settings, facts.snapshot.now_ns
-    keys, hidden = dossier.call_keys(), dossier.call.set_by_application.difference(settings.binds)
+    keys, hidden = dossier.call_keys(), facts.port.set_by_application.difference(settings.binds)
     return ApprovalRequest(
         id=new_id(),
         tool=dossier.tool,

@@ -7,8 +7,7 @@ calling, `arun` by awaiting; neither decides anything.
 from __future__ import annotations
 
 import asyncio
-import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Coroutine, Generator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
@@ -19,6 +18,7 @@ from guarded_core.approvals.request import Answer, ApprovalRequest
 from guarded_core.audit.event import AuditEvent
 from guarded_core.audit.sink import ToolAuditSink
 from guarded_core.store.base import Change, Query, Settlement, Snapshot, Store
+from guarded_core.tools.port import ToolPort
 
 T = TypeVar("T")
 
@@ -200,29 +200,28 @@ class Execute(Step[Any]):
     """Run the tool, once, with exactly these arguments.
 
     Attributes:
-        function: sync or async; under `arun` a sync one runs in a worker thread.
+        port: whose tool.
+        bound: what the port knows of this very call.
         arguments: a private copy of the effective arguments.
         started: whether it was entered; a cancellation before that leaves no doubt that nothing ran.
     """
 
     interruptible: ClassVar[bool] = True
-    function: Callable[[dict[str, Any]], Any]
+    port: ToolPort
+    bound: Any
     arguments: dict[str, Any]
     started: bool = False
 
     def perform(self, services: Services) -> Any:
         self.started = True
-        return self.function(self.arguments)
+        return self.port.run(self.bound, self.arguments)
 
     def waits(self, services: Services) -> bool:
         return True
 
     async def aperform(self, services: Services) -> Any:
         self.started = True
-        if inspect.iscoroutinefunction(self.function):
-            return await self.function(self.arguments)
-        result = await asyncio.to_thread(self.function, self.arguments)
-        return await result if isinstance(result, Awaitable) else result
+        return await self.port.arun(self.bound, self.arguments)
 
 
 def run(flow: Flow[T], services: Services) -> T:

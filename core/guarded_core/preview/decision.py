@@ -10,9 +10,8 @@ from guarded_core.ground.errors import PolicyDenied, Step, ToolExecutionError
 from guarded_core.ground.shown import Shown
 from guarded_core.ground.violation import PolicyViolation
 from guarded_core.pipeline.call import Authority, Call, open_dossier
-from guarded_core.pipeline.judge import judge
+from guarded_core.pipeline.judge import Replay, judge
 from guarded_core.pipeline.steps import Flow
-from guarded_core.store.ledger import LedgerEntry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +54,7 @@ def preview(call: Call, authority: Authority) -> Flow[Decision]:
             violations=violations,
             would_deny=dossier.would,
         )
-    request = None if isinstance(verdict, LedgerEntry) else verdict.ask
+    request = None if isinstance(verdict, Replay) else verdict.ask
     return Decision(
         outcome="ask" if request else "allow",
         approval_request=request,

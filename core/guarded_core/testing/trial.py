@@ -22,6 +22,7 @@ from guarded_core.policy.policy import ToolExecutionPolicy
 from guarded_core.preview.decision import Decision
 from guarded_core.rules.state import StateStore
 from guarded_core.session import ToolExecutionContext
+from guarded_core.tools.port import FunctionPort
 from guarded_core.tools.spec import ToolSpec
 
 __all__ = [
@@ -219,13 +220,9 @@ def _failure(policy: ToolExecutionPolicy, case: PolicyCase, specs: tuple[ToolSpe
 
 
 def _made(guard: Guard, earlier: Earlier, context: ToolExecutionContext) -> Call:
-    return Call(
-        tool=earlier.tool,
-        spec=guard.spec(earlier.tool),
-        arguments=earlier.arguments,
-        context=context,
-        function=lambda arguments: earlier.returns,
-    )
+    spec = guard.spec(earlier.tool)
+    port = None if spec is None else FunctionPort(spec, lambda arguments: earlier.returns)
+    return Call(tool=earlier.tool, port=port, arguments=earlier.arguments, context=context)
 
 
 def _said(decision: Decision) -> str:

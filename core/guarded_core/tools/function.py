@@ -11,12 +11,13 @@ from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 
 from guarded_core.ground.errors import InvalidTool
 from guarded_core.tools.modelled import ModelReading
+from guarded_core.tools.port import ToolPort
 from guarded_core.tools.roundtrip import check_model, dump, read, written
 from guarded_core.tools.spec import ToolRisk, ToolSpec
 
 
-class PlainFunction:
-    """A function, and how JSON arguments reach it.
+class PlainFunction(ToolPort):
+    """The port of a plain function: how JSON arguments reach it.
 
     Args:
         function: sync or async, every parameter annotated; no ``*args`` or ``**kwargs``.
@@ -44,19 +45,20 @@ class PlainFunction:
         self._model = _model(function, self.signature, tool)
         check_model(self._model, tool)
         schema = self._model.model_json_schema()
-        self.spec = ToolSpec.of(
+        spec = ToolSpec.of(
             name=tool,
             description=description or inspect.getdoc(function) or "",
             schema=schema,
             risk=risk,
             reading=ModelReading(schema, self._model),
         )
+        super().__init__(spec)
 
     def arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Positional and keyword arguments as one mapping by name. Raises TypeError as the function itself would."""
         return dict(self.signature.bind(*args, **kwargs).arguments)
 
-    def complete(self, arguments: dict[str, Any]) -> dict[str, Any] | None:
+    def complete(self, bound: Any, arguments: dict[str, Any]) -> dict[str, Any] | None:
         """The effective arguments: defaults filled in, as JSON that parses back to itself; None where nothing changed.
 
         Raises ValueError where they do not fit, or would parse to something else another time.
@@ -71,16 +73,16 @@ class PlainFunction:
             raise ValueError("the arguments do not survive a round trip through their model")
         return effective
 
-    def run(self, effective: dict[str, Any]) -> Any:
+    def run(self, bound: Any, effective: dict[str, Any]) -> Any:
         """Call the function with effective arguments."""
         parsed = self._model.model_validate(effective)
         values = {name: getattr(parsed, field) for name, field in self._fields}
         positional = [values.pop(name) for name in self._positional]
         return self.function(*positional, **values)
 
-    async def arun(self, effective: dict[str, Any]) -> Any:
-        """As `run`, for an async function."""
-        return await self.run(effective)
+    async def arun(self, bound: Any, effective: dict[str, Any]) -> Any:
+        """Await an async function; a sync one runs in a worker thread."""
+        return await (self.run(bound, effective) if self.is_async else super().arun(bound, effective))
 
     def stand_in(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """`call`, looking like the function; without ``__wrapped__``, which would lead around the guard."""

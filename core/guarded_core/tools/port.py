@@ -1,0 +1,104 @@
+"""The port: what the pipeline knows of one wrapped tool, and the one place where a framework begins.
+
+A port lives as long as its tool and is shared by all of its calls; what differs from call to call (how the arguments
+came in, a framework's runtime) is `bound`, made by whoever proposes the call and handed back to the port untouched.
+
+Whatever a method raises stays inside the pipeline: before the tool has run it is a denial, then a settled failure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any, ClassVar
+
+from guarded_core.ground.payload import measure
+from guarded_core.tools.spec import ToolSpec
+
+
+class ToolPort:
+    """A tool of some kind, as the pipeline sees it; a subclass overrides what its kind does otherwise.
+
+    Args:
+        spec: the tool, frozen at registration.
+
+    Attributes:
+        signals: the framework's control flow: never swallowed, never a failure.
+        wraps_errors: a failing tool raises ExecutionFailed; otherwise its own exception, as the bare tool would.
+        set_by_application: arguments that are not the model's to give; a person is shown no more than their names.
+    """
+
+    signals: ClassVar[tuple[type[BaseException], ...]] = ()
+    wraps_errors: ClassVar[bool] = True
+
+    def __init__(self, spec: ToolSpec, *, set_by_application: frozenset[str] = frozenset()) -> None:
+        self.spec = spec
+        self.set_by_application = set_by_application
+
+    def drifted(self, bound: Any) -> bool:
+        """Whether the tool is no longer what was registered."""
+        return False
+
+    def complete(self, bound: Any, arguments: dict[str, Any]) -> dict[str, Any] | None:
+        """Turn checked arguments, a private copy, into effective ones as JSON; None where they are that already.
+
+        By default the schema's defaults are filled in. Whatever it raises is InvalidPayload.
+        """
+        return None if self.spec.defaults is None else self.spec.defaults.complete(arguments)
+
+    def run(self, bound: Any, effective: dict[str, Any]) -> Any:
+        """Run the tool with effective arguments, a private copy."""
+        raise AssertionError(f"{self.spec.name!r} is known here, and cannot be run")
+
+    async def arun(self, bound: Any, effective: dict[str, Any]) -> Any:
+        """As `run`, without blocking the event loop: by default in a worker thread."""
+        result = await asyncio.to_thread(self.run, bound, effective)
+        return await result if isinstance(result, Awaitable) else result
+
+    def check_output(self, result: Any, limit: int) -> None:
+        """Raise PayloadTooLarge for a result over `limit` bytes, PayloadRefused for a shape that is not allowed."""
+        measure(result, limit)
+
+    def reports_failure(self, result: Any) -> bool:
+        """Whether a result reports the tool's own failure; it is returned, and recorded as Failed."""
+        return False
+
+    def seen(self, result: Any) -> tuple[Any, ...]:
+        """What a model and an application see of a result, as JSON, models or dataclasses; values are traced to it."""
+        return (result,)
+
+    def handed_back(self, bound: Any, result: Any, ran: dict[str, Any], *, is_edited: bool) -> Any:
+        """The result as the caller gets it; `ran` is what ran, `is_edited` says that a person changed it."""
+        return result
+
+    def encode(self, result: Any) -> Any:
+        """What was handed back as JSON, for a replay."""
+        return result
+
+    def decode(self, stored: Any) -> Any:
+        """What `encode` stored, as it was handed back."""
+        return stored
+
+
+class FunctionPort(ToolPort):
+    """A tool that is one function of its effective arguments, sync or async.
+
+    Args:
+        spec: the tool.
+        function: takes the effective arguments as a dict that is its own to change.
+    """
+
+    def __init__(self, spec: ToolSpec, function: Callable[[dict[str, Any]], Any]) -> None:
+        super().__init__(spec)
+        self.function = function
+
+    def run(self, bound: Any, effective: dict[str, Any]) -> Any:
+        """Call the function."""
+        return self.function(effective)
+
+    async def arun(self, bound: Any, effective: dict[str, Any]) -> Any:
+        """Await an async function; a sync one runs in a worker thread."""
+        if inspect.iscoroutinefunction(self.function):
+            return await self.function(effective)
+        return await super().arun(bound, effective)
