@@ -247,8 +247,9 @@ def _agent_inbox(request: ApprovalRequest, decisions: Sequence[Decision], refusa
 
 
 def _text(request: ApprovalRequest, refusal: str | None) -> str:
-    text = request_text(request)
-    return text if refusal is None else f"The last reply was not taken: {refusal}.\n\n{text}"
+    """The question for interfaces that draw a description as Markdown."""
+    notice = "" if refusal is None else f"The last reply was not taken: {refusal}."
+    return request_text(request, medium="markdown", notice=notice)
 
 
 def _binding(request: ApprovalRequest) -> dict[str, Any]:

@@ -105,9 +105,11 @@ def test_approve_other_arguments(url: str, waiting: Guard) -> None:
     other = '{"to": "Ann\\u202e", "amount": 3}'
     refused = guarded(url, "approve", request.id, "--arguments", other, typed="n\n")
     assert refused.exit_code == 1
-    shown = '{\n  "amount": 5,\n  "to": "Ann\\u202e"\n}\nwith these arguments instead:\n'
+    note = "  ⚠ 1 character spelt out: U+202E RIGHT-TO-LEFT OVERRIDE\n"
+    shown = f'{{\n  "amount": 5,\n  "to": "Ann\\u202e"\n{note}}}\nwith these arguments instead:\n'
     assert (
-        shown + '  {\n-   "amount": 5,\n+   "amount": 3,\n    "to": "Ann\\u202e"\n  }\nkim, approve' in refused.output
+        shown + '  {\n-   "amount": 5,\n+   "amount": 3,\n    "to": "Ann\\u202e"\n' + f"  {note}" + "  }\nkim, approve"
+        in refused.output
     )
     assert waiting.approvals.get(request.id) == request
     result = guarded(url, "approve", request.id[:8], "--arguments", other, typed="y\n")

@@ -6,7 +6,17 @@ from typing import Any
 
 from guarded_core.approvals.request import ApprovalRequest
 from guarded_core.display.card import Card, Cell, Grid, Tone
-from guarded_core.display.text import payload_text, principal_text, time_text, visible
+from guarded_core.display.text import (
+    WIDTH,
+    Medium,
+    in_medium,
+    is_folded,
+    payload_text,
+    principal_text,
+    shown,
+    time_text,
+    wrapped,
+)
 
 __all__ = ["request_card", "request_text"]
 
@@ -20,26 +30,40 @@ _REQUESTS: dict[str, Tone] = {
 }
 
 
-def request_text(request: ApprovalRequest, last: Any = None) -> str:
-    """A request as a person reads it at a terminal: who, what, why, and the whole payload.
+def request_text(
+    request: ApprovalRequest,
+    last: Any = None,
+    *,
+    medium: Medium = "terminal",
+    whole: bool = False,
+    width: int = WIDTH,
+    notice: str = "",
+) -> str:
+    """A request as a person reads it: who, what, why, and the payload, drawn so that nothing in it is markup or layout.
 
-    With `last`, the payload of this tool that was approved last, it shows what differs.
+    Args:
+        request: what is asked.
+        last: the payload of this tool that was approved last: then it shows what differs.
+        medium: where it is read; see `in_medium`.
+        whole: fold no long text.
+        width: columns of a line.
+        notice: stands above it.
     """
     compared = [] if last is None else ["  compared with the last call of this tool that was approved here:"]
-    chain = " on behalf of ".join([request.principal, *reversed(request.on_behalf_of)])
-    return "\n".join(
-        (
-            f"Approval wanted: {request.tool} ({request.risk.value if request.risk else 'no risk declared'})",
-            f"  for      {visible(chain)}",
-            f"  because  {visible(', '.join(request.reasons))}",
-            *([] if request.replaces is None else ["  changed  by a person: these are not the model's arguments"]),
-            f"  people   {len(request.approvers)} of {request.required}",
-            f"  until    {time_text(request.expires_ns)}",
-            f"  request  {request.id}",
-            *compared,
-            payload_text(request.arguments, last),
-        )
+    chain = " on behalf of ".join(map(shown, [request.principal, *reversed(request.on_behalf_of)]))
+    lines = (
+        *([notice, ""] if notice else []),
+        f"Approval wanted: {request.tool} ({request.risk.value if request.risk else 'no risk declared'})",
+        f"  for      {chain}",
+        f"  because  {', '.join(map(shown, request.reasons))}",
+        *([] if request.replaces is None else ["  changed  by a person: these are not the model's arguments"]),
+        f"  people   {len(request.approvers)} of {request.required}",
+        f"  until    {time_text(request.expires_ns)}",
+        f"  request  {request.id}",
+        *compared,
     )
+    rows = [row for line in lines for row in wrapped(line, width)]
+    return in_medium("\n".join((*rows, payload_text(request.arguments, last, whole=whole, width=width))), medium)
 
 
 def request_card(request: ApprovalRequest, last: Any = None) -> Card:
@@ -70,4 +94,5 @@ def request_card(request: ApprovalRequest, last: Any = None) -> Card:
         ),
         grids=(Grid(("by", "said", "reason", "time"), votes).compact(),),
         payload=None if request.arguments is None else payload_text(request.arguments, last),
+        whole=payload_text(request.arguments, last, whole=True) if is_folded(request.arguments) else None,
     )

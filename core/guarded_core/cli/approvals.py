@@ -13,7 +13,7 @@ from guarded_core.approvals.card import request_text
 from guarded_core.approvals.decisions import Approvals
 from guarded_core.approvals.request import ApprovalRequest
 from guarded_core.cli import stores
-from guarded_core.display import payload_text, time_text, visible
+from guarded_core.display.text import payload_text, shown, time_text
 from guarded_core.ground.errors import InvalidApproval
 from guarded_core.ground.payload import PayloadRefused, PayloadTooLarge, freeze, parse
 
@@ -48,8 +48,8 @@ def list_(store: Url) -> None:
         cells = (
             request.id[:8],
             request.tool,
-            visible(request.principal),
-            visible(", ".join(request.reasons)),
+            shown(request.principal),
+            ", ".join(map(shown, request.reasons)),
             f"{len(request.approvers)} of {request.required}",
             time_text(request.expires_ns),
         )
@@ -58,10 +58,14 @@ def list_(store: Url) -> None:
 
 
 @app.command()
-def show(request: Request, store: Url) -> None:
-    """Show one request whole: who asks, why, and exactly what would run."""
+def show(
+    request: Request,
+    store: Url,
+    whole: Annotated[bool, typer.Option("--whole", help="Fold no long text.")] = False,
+) -> None:
+    """Show one request: who asks, why, and exactly what would run."""
     with stores.opened(store) as opened:
-        typer.echo(request_text(_found(opened, request)))
+        typer.echo(request_text(_found(opened, request), whole=whole))
 
 
 @app.command()

@@ -1,7 +1,9 @@
 """How people see what the guard holds, in notebooks and at terminals: nothing that a payload could draw itself.
 
 ============  ===============================================================
-`text`        characters that show, payloads, times
+`safe`        the characters that are drawn as they are; all others are spelt out
+`lookalikes`  letters that can be taken for others, in names and addresses
+`text`        texts, payloads and times, for every medium
 `card`        what anything is shown as: facts and tables, for HTML and rich
 `html`        a card in HTML
 `terminal`    a card for rich

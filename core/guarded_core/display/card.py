@@ -64,6 +64,7 @@ class Card:
         facts: names and values; those without a value are left out.
         grids: tables; empty ones are left out.
         payload: a text of several lines in which every character shows already.
+        whole: the same with nothing folded, where something is.
     """
 
     title: str
@@ -71,6 +72,7 @@ class Card:
     facts: tuple[tuple[str, str], ...] = ()
     grids: tuple[Grid, ...] = ()
     payload: str | None = None
+    whole: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "facts", tuple((name, text) for name, text in self.facts if text))

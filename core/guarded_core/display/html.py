@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from html import escape
 
 from guarded_core.display.card import Card, Cell, Grid
-from guarded_core.display.text import visible
+from guarded_core.display.text import in_medium, visible
 
 # Texts take the host's colour and lines are a part of it, so that light and dark themes both fit; a badge is white on
 # a tone that stands out from either.
@@ -28,7 +28,7 @@ _BASE = """\
 overflow-wrap:break-word;padding:.2em 1em .2em 0;text-align:left;vertical-align:top}
 .guarded-tools th{font-weight:600;white-space:nowrap}
 .guarded-tools pre{background:none;border-left:3px solid var(--line);color:inherit;margin:.2em 0;padding:.2em 1em;
-white-space:pre-wrap;overflow-wrap:anywhere}
+overflow-x:auto;white-space:pre}
 .guarded-tools b.tone{border-radius:.6em;color:#fff;font-weight:600;padding:.05em .6em;white-space:nowrap}
 """
 _RULES = _BASE + "".join(f".guarded-tools b.{tone}{{background:{colour}}}\n" for tone, colour in TONES.items())
@@ -40,7 +40,9 @@ def card_html(card: Card) -> str:
     title = f"<b>{_text(card.title)}</b>" + (f" {_cell(card.badge)}" if card.badge else "")
     parts = [f"<p>{title}</p>", _facts(card), *map(_grid, card.grids)]
     if card.payload is not None:
-        parts.append(f'<pre dir="ltr">{escape(card.payload)}</pre>')
+        parts.append(in_medium(card.payload, "html"))
+    if card.whole is not None:
+        parts.append(f"<details><summary>Nothing folded</summary>{in_medium(card.whole, 'html')}</details>")
     return f'<div class="guarded-tools"><style>\n{STYLE}</style>{"".join(parts)}</div>'
 
 
