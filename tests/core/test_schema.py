@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
+import pickle
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -14,6 +17,7 @@ from pydantic import BaseModel, Field
 from guarded_core import ToolParam
 from guarded_core.ground.errors import InvalidTool
 from guarded_core.tools.schema import Validator, close, complete, from_params, lint, narrow
+from guarded_core.tools.spec import ToolSpec
 
 
 def tool(**properties: Any) -> dict[str, Any]:
@@ -750,3 +754,53 @@ def test_declared_parameters_become_a_closed_schema() -> None:
     assert validator.check({"account": "a", "options": {"x": 1}, "tags": [{"y": 1.0}]}) is None
     assert validator.check({"account": "a", "options": None}) == "at /options: wrong type, expected object"
     assert validator.check({"account": "a", "other": 1}) == "at /: a property that the schema does not declare"
+
+
+# --- once, at registration ---
+
+
+WRITTEN = tool(a={"type": "integer"}, b={"type": "object", "additionalProperties": {"type": "string"}})
+
+
+def test_a_schema_is_closed_and_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At registration, for either word of the policy; a call, a listing and a second call do neither."""
+    spec = ToolSpec.of(name="t", description="", schema=WRITTEN)
+
+    def never(*args: Any, **kwargs: Any) -> Any:
+        raise AssertionError("a second time")
+
+    for module, name in (
+        ("closing", "close_read"), ("linting", "close_read"), ("linting", "compiled"), ("validation", "compiled")
+    ):  # fmt: skip
+        monkeypatch.setattr(f"guarded_core.tools.schema.{module}.{name}", never)
+    assert spec.validator().check({"a": 1}) is None
+    assert spec.validator(keep_open=True).check({"b": {"free": "text"}}) is None
+    assert spec.closed_schema()["additionalProperties"] is False
+
+
+@pytest.mark.parametrize("keep_open", [False, True])
+def test_what_is_judged_is_what_close_makes(keep_open: bool) -> None:
+    """By either word of the policy."""
+    spec = ToolSpec.of(name="t", description="", schema=WRITTEN)
+    assert spec.closed_schema(keep_open=keep_open) == close(WRITTEN, keep_open=keep_open)
+
+
+def test_a_shown_schema_is_the_callers_own() -> None:
+    """What somebody does to it changes neither what is judged nor what the next one is shown."""
+    spec = ToolSpec.of(name="t", description="", schema=WRITTEN)
+    shown = spec.closed_schema()
+    shown["properties"]["a"]["type"] = "string"
+    shown["additionalProperties"] = True
+    assert spec.closed_schema() == close(WRITTEN)
+    assert spec.validator().check({"a": "x"}) == "at /a: wrong type, expected integer"
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda spec: pickle.loads(pickle.dumps(spec)), dataclasses.replace])
+def test_a_copied_tool_judges_alike(copied: Callable[[ToolSpec], ToolSpec]) -> None:
+    """In another process too, although what is compiled does not travel."""
+    parameter = ToolParam("a", "integer", "A number.")
+    spec = copied(
+        ToolSpec.of(name="t", description="", schema=from_params([parameter]), closed=True, strict_integers=True)
+    )
+    assert spec.validator().check({"a": 1}) is None
+    assert spec.validator().check({"a": 1.0}) == "at /a: wrong type, expected integer"

@@ -16,7 +16,7 @@ import orjson
 from guarded_core.ground.errors import InvalidTool
 from guarded_core.ground.payload import PayloadLimits, freeze
 from guarded_core.tools.reading import UNKNOWN_TOOL, Reading
-from guarded_core.tools.schema import Defaults, Validator, close, from_params, lint
+from guarded_core.tools.schema import Defaults, Validator, from_params, validators
 
 MAX_IDENTIFIER = 64
 MAX_PARAM_DESCRIPTION = 2048
@@ -170,10 +170,10 @@ class ToolSpec:
             raise InvalidTool(f"tool {name!r}: the schema is no bounded JSON: {error}") from None
         own = frozen.value["schema"]
         try:
-            lint(own)
+            compiled = validators(own, closed=closed, strict_integers=strict_integers)
         except InvalidTool as error:
             raise InvalidTool(f"tool {name!r}: {error}") from None
-        return cls(
+        spec = cls(
             name=name,
             description=description,
             schema=own,
@@ -183,6 +183,8 @@ class ToolSpec:
             strict_integers=strict_integers,
             reading=reading or Reading(own),
         )
+        spec._validators.update(compiled)
+        return spec
 
     @classmethod
     def of_ai_tool(cls, tool: AiTool) -> Self:
@@ -201,16 +203,14 @@ class ToolSpec:
         )
 
     def closed_schema(self, *, keep_open: bool = False) -> dict[str, Any]:
-        """The schema that arguments are judged on: every object closed, but for what the policy keeps open."""
-        return dict(self.schema) if self.closed else close(self.schema, keep_open=keep_open)
+        """A copy of the schema that arguments are judged on: all objects closed, but for what the policy keeps open."""
+        return self.validator(keep_open=keep_open).schema
 
     def validator(self, *, keep_open: bool = False) -> Validator:
-        """The compiled closed schema."""
-        found = self._validators.get(keep_open)
-        if found is None:
-            found = Validator(self.closed_schema(keep_open=keep_open), strict_integers=self.strict_integers)
-            self._validators[keep_open] = found
-        return found
+        """The compiled closed schema; compiled at registration."""
+        if not self._validators:  # not made by `of`
+            self._validators.update(validators(self.schema, closed=self.closed, strict_integers=self.strict_integers))
+        return self._validators[keep_open]
 
     @cached_property
     def defaults(self) -> Defaults | None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from guarded_core.tools.schema.closing import close
 from guarded_core.tools.schema.defaults import Defaults, complete
-from guarded_core.tools.schema.linting import lint
+from guarded_core.tools.schema.linting import lint, validators
 from guarded_core.tools.schema.narrowing import narrow
 from guarded_core.tools.schema.parameters import from_params
 from guarded_core.tools.schema.validation import Validator
 
-__all__ = ["Defaults", "Validator", "close", "complete", "from_params", "lint", "narrow"]
+__all__ = ["Defaults", "Validator", "close", "complete", "from_params", "lint", "narrow", "validators"]

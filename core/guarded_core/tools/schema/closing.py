@@ -48,6 +48,11 @@ def close(schema: Mapping[str, Any], *, keep_open: bool = False) -> dict[str, An
     """
     root = read(schema)
     check_structure(root)
+    return close_read(root, keep_open=keep_open)
+
+
+def close_read(root: dict[str, Any], *, keep_open: bool) -> dict[str, Any]:
+    """As `close`, of what `read` returned and `check_structure` accepted."""
     closed = _Closing(root, keep_open=keep_open).run()
     check_structure(closed)
     return closed

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from itertools import chain, islice, repeat
 from typing import Any
 
-from guarded_core.tools.schema.document import json_pointer, kinds, places, refused, target
+from guarded_core.tools.schema.document import copied, json_pointer, kinds, places, refused, target
 from guarded_core.tools.schema.validation import compiled_places
 
 _COMPOSING = frozenset({"$ref", "allOf", "anyOf", "oneOf"})
@@ -71,7 +71,7 @@ class Defaults:
                     result[name] = self._filled(sub, result[name])
                 elif name not in result:
                     for default in self._default(sub):
-                        result[name] = _copy(default)
+                        result[name] = copied(default)
         return result
 
     def _array(self, node: Any, value: list[Any]) -> list[Any]:
@@ -115,11 +115,3 @@ class Defaults:
             taking = [branch for branch in node.get(keyword, ()) if kind in self._taken(branch)]
             if len(taking) == 1:
                 yield from self._find(taking[0], kind)
-
-
-def _copy(value: Any) -> Any:
-    if type(value) is dict:
-        return {name: _copy(child) for name, child in value.items()}
-    if type(value) is list:
-        return [_copy(child) for child in value]
-    return value

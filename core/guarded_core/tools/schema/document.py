@@ -63,6 +63,15 @@ def read(schema: Mapping[str, Any]) -> dict[str, Any]:
     return root
 
 
+def copied(value: Any) -> Any:
+    """A copy of plain JSON, of which nothing is shared."""
+    if type(value) is dict:
+        return {name: copied(child) for name, child in value.items()}
+    if type(value) is list:
+        return [copied(child) for child in value]
+    return value
+
+
 class _Copy:
     """A plain copy of untrusted JSON, counted as it is made, so that a shared node cannot grow into gigabytes."""
 

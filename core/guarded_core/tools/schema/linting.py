@@ -8,7 +8,7 @@ from typing import Any
 import jsonschema_rs
 
 from guarded_core.ground.errors import InvalidTool
-from guarded_core.tools.schema.closing import close
+from guarded_core.tools.schema.closing import close_read
 from guarded_core.tools.schema.defaults import check_defaults
 from guarded_core.tools.schema.document import kinds, read, refused
 from guarded_core.tools.schema.structure import check_structure
@@ -25,19 +25,51 @@ def lint(schema: Mapping[str, Any], *, root_object: bool = True) -> None:
 
     Raises InvalidTool with the place and the reason.
     """
+    if root_object:
+        validators(schema)
+        return
     try:
-        root = read(schema)
-        _check_metaschema(root)
-        check_structure(root)
-        compiled(root)
-        check_defaults(root)
-        if root_object:
-            if kinds(root, root) != {"object"}:
-                raise refused((), 'arguments are an object: say "type": "object" at the root')
-            for keep_open in (False, True):
-                Validator(close(root, keep_open=keep_open))
+        _linted(schema)
     except RecursionError:
         raise InvalidTool("schema: nested too deeply") from None
+
+
+def validators(
+    schema: Mapping[str, Any], *, closed: bool = False, strict_integers: bool = False
+) -> dict[bool, Validator]:
+    """What judges a tool's arguments, by whether the policy keeps free-form parts open; `schema` is linted first.
+
+    Args:
+        schema: as the tool declares it.
+        closed: it says itself what is open, and is judged as it is.
+        strict_integers: see `Validator`.
+
+    Raises InvalidTool as `lint` does.
+    """
+    try:
+        root = _linted(schema)
+        if kinds(root, root) != {"object"}:
+            raise refused((), 'arguments are an object: say "type": "object" at the root')
+        if closed:
+            return dict.fromkeys((False, True), Validator(root, strict_integers=strict_integers, is_read=True))
+        shut, ajar = close_read(root, keep_open=False), close_read(root, keep_open=True)
+        first = Validator(shut, strict_integers=strict_integers, is_read=True)
+        same = ajar == shut
+        return {
+            False: first,
+            True: first if same else Validator(ajar, strict_integers=strict_integers, is_read=True),
+        }
+    except RecursionError:
+        raise InvalidTool("schema: nested too deeply") from None
+
+
+def _linted(schema: Mapping[str, Any]) -> dict[str, Any]:
+    root = read(schema)
+    _check_metaschema(root)
+    check_structure(root)
+    compiled(root)
+    check_defaults(root)
+    return root
 
 
 def _check_metaschema(root: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import jsonschema_rs
 
 from guarded_core.ground.errors import InvalidTool
-from guarded_core.tools.schema.document import Path, json_pointer, kind_of, kinds, places, read, target
+from guarded_core.tools.schema.document import Path, copied, json_pointer, kind_of, kinds, places, read, target
 
 MAX_PROBLEMS = 3
 MAX_REASON = 600
@@ -49,15 +49,16 @@ class Validator:
     """One schema, compiled; judges any number of arguments, from any thread.
 
     Shapes: `schema` is what `close` returned (or any schema that `lint` accepts). `strict_integers` is a ToolParam's
-    rule: at the top level a float such as 1.0 is no integer.
+    rule: at the top level a float such as 1.0 is not an integer. `is_read` says that `read` returned it, or what was
+    made of that, and that it is not changed any more: then no copy is made.
 
     Raises InvalidTool where the schema does not compile.
     """
 
     __slots__ = ("_explainer", "_integers", "_is_valid", "_schema")
 
-    def __init__(self, schema: Mapping[str, Any], *, strict_integers: bool = False) -> None:
-        self._schema = read(schema)
+    def __init__(self, schema: Mapping[str, Any], *, strict_integers: bool = False, is_read: bool = False) -> None:
+        self._schema: dict[str, Any] = schema if is_read and isinstance(schema, dict) else read(schema)
         self._is_valid = compiled(self._schema).is_valid
         self._explainer: _Explainer | None = None
         self._integers = tuple(
@@ -65,6 +66,16 @@ class Validator:
             for name, sub in (self._schema.get("properties", {}) if strict_integers else {}).items()
             if isinstance(sub, dict) and sub.get("type") == "integer"
         )
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """A copy of the schema that it judges by."""
+        copy: dict[str, Any] = copied(self._schema)
+        return copy
+
+    def __reduce__(self) -> Any:
+        # The compiled form does not travel between processes; it is made again.
+        return _rebuilt, (self._schema, bool(self._integers))
 
     def check(self, arguments: dict[str, Any]) -> str | None:
         """None where the arguments fit, else why not: up to MAX_PROBLEMS places and keywords.
@@ -86,6 +97,10 @@ class Validator:
             if isinstance(error, Exception) or type(error).__name__ == "PanicException":
                 return _UNREADABLE
             raise
+
+
+def _rebuilt(schema: dict[str, Any], strict_integers: bool) -> Validator:
+    return Validator(schema, strict_integers=strict_integers)
 
 
 def _joined(problems: Iterable[str]) -> str:
