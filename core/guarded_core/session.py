@@ -22,6 +22,7 @@ from guarded_core.rules.case import Scope, Window
 from guarded_core.rules.engine import PolicyEngine
 from guarded_core.rules.kinds import AllowToolParam
 from guarded_core.store.base import Counter, Query, SessionRecord, Store
+from guarded_core.store.ledger import caller_key, digest_of
 from guarded_core.store.memory import MemoryStore
 
 MAX_SESSION_ID = 128
@@ -81,11 +82,12 @@ class ToolExecutionContext:
         self.store: Store = store or MemoryStore()
         self.parent = parent
         self.issuer = issuer
-        record = self._open(_session_key(self.principal, session_id), frozenset(tools), max_calls)
+        self.on_behalf_of: tuple[str, ...] = () if parent is None else parent.chain
+        record = self._open(self._key(session_id), frozenset(tools), max_calls)
         self.session_id = record.id
         self.tools = record.tools
         self.max_calls = record.max_calls
-        self.on_behalf_of: tuple[str, ...] = () if parent is None else (*parent.on_behalf_of, parent.principal)
+        self._names: tuple[str, ...] = (*(() if parent is None else parent._names), session_id or "")
         root = self if parent is None else parent.root
         self.root: ToolExecutionContext = root
         self.origins: Provenance = Provenance(self.principal) if parent is None else root.origins
@@ -101,6 +103,22 @@ class ToolExecutionContext:
         self._closed = False
         self._kept_open = False
         self._tokens: list[Token[Mapping[int, ToolExecutionContext]]] = []
+
+    @property
+    def chain(self) -> tuple[str, ...]:
+        """Everybody in whose name its calls are made: who delegated, root first, and the principal last."""
+        return (*self.on_behalf_of, self.principal)
+
+    def _key(self, session_id: str | None) -> str:
+        """The session's key in the store: its name, with all that it stands for."""
+        name = new_id() if session_id is None else _name(session_id)
+        if self.parent is None:
+            # With no '#' in the name, the last '#' always splits principal and name: no two principals share a key.
+            return f"{self.principal}#{name}"
+        # Two users' subagents of one name are two: the digest is of every principal and every name above, and no key
+        # without a parent ends with a '#'.
+        above = digest_of(*self.on_behalf_of, *self.parent._names, self.principal, name)
+        return f"{self.principal}#{name}#{above}#"
 
     def _open(self, key: str, tools: frozenset[str], max_calls: int) -> SessionRecord:
         wanted = SessionRecord(id=key, principal=self.principal, tools=tools, max_calls=max_calls)
@@ -152,7 +170,7 @@ class ToolExecutionContext:
     ) -> Query:
         """What a judgement of `tool` reads for this context."""
         return Query(
-            principal=self.principal,
+            principal=caller_key(self.chain),
             session_id=self.session_id,
             root_id=self.root.session_id,
             tool=tool,
@@ -306,10 +324,7 @@ def _narrowing(narrow: Mapping[str, Mapping[str, Sequence[Any]]]) -> Iterable[Al
         raise GuardConfigurationError(f"narrow is {{tool: {{parameter: [values]}}}}: {error}") from None
 
 
-def _session_key(principal: str, session_id: str | None) -> str:
-    if session_id is None:
-        return f"{principal}#{new_id()}"
-    # With no '#' in the name, the last '#' always splits principal and name: no two principals share a key.
+def _name(session_id: Any) -> str:
     if (
         not isinstance(session_id, str)
         or not session_id
@@ -317,4 +332,4 @@ def _session_key(principal: str, session_id: str | None) -> str:
         or len(session_id.encode()) > MAX_SESSION_ID
     ):
         raise GuardConfigurationError(f"session_id is text of 1 to {MAX_SESSION_ID} bytes without '#'")
-    return f"{principal}#{session_id}"
+    return session_id

@@ -164,7 +164,7 @@ REQUEST = ApprovalRequest(
     risk=ToolRisk.FINANCIAL,
     state=RequestState.APPROVED,
 )
-BOUND = {"tool", "digest", "principal", "session_id", "fingerprint", "policy", "call_key"}
+BOUND = {"tool", "digest", "principal", "on_behalf_of", "session_id", "fingerprint", "policy", "call_key"}
 
 
 @pytest.mark.parametrize("name", [field.name for field in fields(ApprovalRequest)])

@@ -149,8 +149,8 @@ class ApprovalRequest(Shown):
     def covers(self, wanted: ApprovalRequest) -> bool:
         """Whether an approval of this one is an approval of `wanted`: every bound field is the same."""
         return (
-            (self.tool, self.digest, self.principal, self.session_id)
-            == (wanted.tool, wanted.digest, wanted.principal, wanted.session_id)
+            (self.tool, self.digest, self.principal, self.on_behalf_of, self.session_id)
+            == (wanted.tool, wanted.digest, wanted.principal, wanted.on_behalf_of, wanted.session_id)
             and self.fingerprint in (None, wanted.fingerprint)
             and self.policy in (None, wanted.policy)
             and self.call_key in (None, wanted.call_key)

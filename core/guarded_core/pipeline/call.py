@@ -139,8 +139,8 @@ class Dossier:
         if key is None or context is None or not self.raw_digest:
             return None
         return (
-            key.key(context.principal, self.tool, self.raw_digest),
-            key.twin_key(context.principal, context.session_id, self.tool, self.raw_digest),
+            key.key(context.chain, self.tool, self.raw_digest),
+            key.twin_key(context.chain, context.session_id, self.tool, self.raw_digest),
         )
 
     def event(self, outcome: Outcome, *, code: str | None = None, error_type: str | None = None) -> AuditEvent:

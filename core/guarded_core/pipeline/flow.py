@@ -214,6 +214,7 @@ def _entry(dossier: Dossier, facts: Facts, keys: tuple[str, str]) -> LedgerEntry
         twin_key=keys[1],
         tool=dossier.tool,
         principal=facts.context.principal,
+        chain=facts.context.chain,
         session_id=facts.context.session_id,
         digest=facts.effective.digest,
         arguments=facts.effective.copy(),

@@ -324,7 +324,7 @@ def _approval(dossier: Dossier, facts: Facts, reservation: Reservation, reasons:
     wanted = _request(dossier, facts, reasons)
     live = [request for request in facts.snapshot.requests if request.is_live(facts.snapshot.now_ns)]
     covering = [request for request in live if request.covers(wanted)]
-    granted = _granted(covering, facts.settings, (*facts.context.on_behalf_of, facts.context.principal))
+    granted = _granted(covering, facts.settings, facts.context.chain)
     if granted:
         return Verdict(facts=facts, reservation=reservation, granted=granted)
     for request in covering:

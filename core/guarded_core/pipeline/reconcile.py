@@ -41,6 +41,7 @@ def reconcile(
         call_id=call_id,
         tool=entry.tool,
         principal=entry.principal,
+        on_behalf_of=entry.chain[:-1],
         session_id=entry.session_id,
         code=f"reconciled_{outcome}",
         approved_by=(by,),

@@ -37,7 +37,7 @@ class Query:
     """What a judgement needs to know.
 
     Attributes:
-        principal: whose calls of unknown outcome are read.
+        principal: whose calls of unknown outcome are read: the whole chain, see `caller_key`.
         session_id: whose approval requests are read.
         root_id: the root session of the delegation chain, whose flags and denials count.
         tool: for which tool requests are read.
@@ -66,7 +66,7 @@ class Snapshot:
         flags: of the session tree.
         requests: the session's requests for the tool that are pending, approved or rejected, oldest first.
         entry: the ledger's entry of the call, by its key or else its twin key.
-        doubtful: digests of the principal's calls of this tool whose outcome is unknown.
+        doubtful: digests of the caller's calls of this tool whose outcome is unknown.
         denials: how many of the session tree's calls were denied so far.
     """
 

@@ -30,19 +30,25 @@ class CallKey:
     position: str
     tool_call_id: str
 
-    def key(self, principal: str, tool: str, raw_digest: str) -> str:
-        """The ledger key: principal, position, tool, id and raw arguments."""
-        return _join(principal, self.position, tool, self.tool_call_id, raw_digest)
+    def key(self, chain: tuple[str, ...], tool: str, raw_digest: str) -> str:
+        """The ledger key: the whole chain of principals, position, tool, id and raw arguments."""
+        return digest_of(*chain, self.position, tool, self.tool_call_id, raw_digest)
 
-    def twin_key(self, principal: str, session_id: str, tool: str, raw_digest: str) -> str:
+    def twin_key(self, chain: tuple[str, ...], session_id: str, tool: str, raw_digest: str) -> str:
         """The second index, without the position: it catches a resume under another one."""
-        return _join(principal, session_id, tool, self.tool_call_id, raw_digest)
+        return digest_of(*chain, session_id, tool, self.tool_call_id, raw_digest)
 
 
-def _join(*parts: str) -> str:
+def digest_of(*parts: str) -> str:
+    """SHA-256 of texts in their order, in hex."""
     # Length prefixes: no two lists of parts share a key, whatever a model puts into an id.
     joined = "".join(f"{len(part)}:{part}" for part in parts)
     return hashlib.sha256(joined.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def caller_key(chain: tuple[str, ...]) -> str:
+    """A chain of principals as one text: no principal has a line break."""
+    return "\n".join(chain)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +61,7 @@ class LedgerEntry:
         twin_key: see `CallKey.twin_key`.
         tool: name of the tool.
         principal: who called.
+        chain: everybody in whose name, the caller last.
         session_id: in which session.
         digest: of the effective arguments.
         arguments: the effective arguments, for a call that is paused and entered again.
@@ -76,3 +83,9 @@ class LedgerEntry:
     state: CallState = CallState.CLAIMED
     output: Any = field(default=None, repr=False)
     expires_ns: int = 0
+    chain: tuple[str, ...] = ()
+
+    @property
+    def caller(self) -> str:
+        """The whole chain as one key: an unknown outcome of one user's subagent is not another's."""
+        return caller_key(self.chain or (self.principal,))

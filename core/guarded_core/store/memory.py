@@ -167,12 +167,12 @@ class MemoryStore:
             if expires_ns:
                 self._outputs.append((expires_ns, entry.call_id))
             self._drop_outputs(now_ns)
-            doubtful = self._doubtful[entry.principal, entry.tool]
+            doubtful = self._doubtful[entry.caller, entry.tool]
             doubtful.pop(entry.call_id, None)
             if settlement.state is CallState.UNKNOWN:
                 doubtful[entry.call_id] = entry.digest
             elif not doubtful:
-                del self._doubtful[entry.principal, entry.tool]
+                del self._doubtful[entry.caller, entry.tool]
             self._ledger[entry.call_id] = replace(
                 entry, state=settlement.state, output=settlement.output, expires_ns=expires_ns
             )

@@ -17,7 +17,9 @@ from guarded_core.tools.spec import ToolRisk
 _log = logging.getLogger("guarded_core")
 
 _REQUEST_BODY = tuple(f.name for f in fields(ApprovalRequest) if f.name not in ("state", "version"))
-_ENTRY_BODY = ("call_id", "key", "twin_key", "tool", "principal", "session_id", "digest", "arguments", "is_edited")
+_ENTRY_BODY = (
+    *("call_id", "key", "twin_key", "tool", "principal", "chain", "session_id", "digest", "arguments", "is_edited"),
+)
 _TUPLES = ("on_behalf_of", "reasons")
 
 
@@ -55,7 +57,7 @@ def entry_row(entry: LedgerEntry) -> dict[str, Any]:
     """The columns of a claim that was just made, but for its time."""
     return {
         "call_id": entry.call_id,
-        "principal": entry.principal,
+        "principal": entry.caller,
         "tool": entry.tool,
         "digest": entry.digest,
         "state": entry.state.value,
@@ -68,7 +70,9 @@ def entry_row(entry: LedgerEntry) -> dict[str, Any]:
 def entry_of(state: str, body: str, output: str | None, expires_ns: int) -> LedgerEntry:
     """The entry of those columns."""
     kept = None if output is None else json.loads(output)
-    return LedgerEntry(**json.loads(body), state=CallState(state), output=kept, expires_ns=expires_ns)
+    values = json.loads(body)
+    values["chain"] = tuple(values.get("chain", ()))
+    return LedgerEntry(**values, state=CallState(state), output=kept, expires_ns=expires_ns)
 
 
 def output_text(call_id: str, output: Any) -> str | None:
