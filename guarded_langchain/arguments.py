@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,19 +12,21 @@ import orjson
 from langchain_core.tools import BaseTool, Tool
 
 from guarded_core.ground.errors import InvalidPayload, InvalidTool
-from guarded_core.tools.schema import Defaults
 from guarded_langchain import compat
 from guarded_langchain.graph import compat as graph_compat
 from guarded_langchain.models import ArgumentModel, model_of
+from guarded_langchain.signatures import Filled, filled, is_needed, taken
 
-# The argument under which ToolNode hands a guarded tool its ToolRuntime, where the tool does not ask for one itself.
-RUNTIME = "guarded_runtime"
+# The argument under which ToolNode hands a guarded tool its ToolRuntime, where the tool does not ask for one itself;
+# with an underscore where the tool has an argument of that name.
+_RUNTIME = "guarded_runtime"
 # A Tool without a schema takes one text; LangChain shows it under either name.
 _TEXT, _TEXT_TOO = "__arg1", "tool_input"
 _TEXT_SCHEMA = {"type": "object", "properties": {_TEXT: {"title": _TEXT, "type": "string"}}, "required": [_TEXT]}
 
 _SCALARS = (str, int, float, bool, type(None))
 _MAX_LOOKED_AT = 10_000
+_NOTHING = Filled(values={}, implicit=frozenset(), unknown=frozenset())
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +70,11 @@ class ToolArguments:
         model: the pydantic model that checks them; None where there is only a schema.
         parses_as_upstream: whether LangChain's own parser is the tool's.
         schema: JSON Schema of the model's arguments, under the names that the tool's own parser takes.
+        filled: what the tool's code fills in itself, where there is only a schema.
         runtime: the argument that takes a ToolRuntime.
+        asks_for_runtime: whether the tool itself declares it.
+        taken: arguments that upstream overwrites on their way to the tool's code.
+        unshown: names in the tool's own schema that are not the model's to give, though its annotations do not say so.
         ids: those that take the id of the model's call.
         injected: the arguments that only code may give.
         application_set: those of them that the application gives, not the framework.
@@ -79,21 +86,27 @@ class ToolArguments:
     def __init__(self, tool: BaseTool) -> None:
         self.tool = tool
         self._positional = _positional(tool)
-        self._hidden = compat.injected_arguments(tool)
+        by_name = _by_name(tool)
+        self.taken = _taken(tool)
+        self._hidden = compat.injected_arguments(tool) | by_name | self.taken
         self.ids = compat.id_arguments(tool)
         self._state = graph_compat.state_fields(tool)
         self.model = _model(tool, self._hidden)
         self._config = frozenset(filter(None, map(compat.config_parameter, compat.functions(tool))))
         self.parses_as_upstream = compat.parses_as_upstream(tool)
         self.schema = _schema(tool, self._hidden, self.model)
-        self.defaults = Defaults(self.schema)
         properties = self.schema.get("properties", {})
+        self.filled = filled(tool, self.schema) if self.model is None else _NOTHING
         self._first = next(iter(properties), _TEXT)
-        self.runtime = graph_compat.runtime_parameter(tool) or RUNTIME
+        own_runtime = graph_compat.runtime_parameter(tool) or next(iter(by_name), None)
+        self.asks_for_runtime = own_runtime is not None
+        self.runtime = own_runtime or _free_name(properties)
+        self.unshown = by_name | self.taken
         upstream = {"run_manager", "callbacks"} - properties.keys()
         hidden_names = self.model.hidden_names if self.model else self._hidden
         self.injected = self._hidden | hidden_names | self._config | {self.runtime} | upstream
-        self.application_set = self._hidden - {self.runtime} - self.ids - graph_compat.framework_arguments(tool)
+        framework = graph_compat.framework_arguments(tool) | self.taken
+        self.application_set = self._hidden - {self.runtime} - self.ids - framework
 
     def split(self, given: object, *, by_field: bool = False, runtime: Any = None) -> Given:
         """Take `given` apart.
@@ -141,10 +154,10 @@ class ToolArguments:
 
     def of_call(self, given: Given, tool_call_id: str | None) -> CallArguments:
         """Those of one call."""
-        own = {name: value for name, value in given.injected.items() if name in self._hidden}
+        own = {name: value for name, value in given.injected.items() if name in self._hidden - self.taken}
         if tool_call_id is not None:
             own |= dict.fromkeys(self.ids, tool_call_id)
-        return CallArguments(self, own, tool_call_id)
+        return CallArguments(self, own, tool_call_id, given.arguments)
 
     def config_in(self, injected: Mapping[str, Any]) -> Any:
         """The config that code handed to the function itself; None where it did not."""
@@ -182,23 +195,30 @@ class CallArguments:
         tool_call_id: the id of the model's call.
     """
 
-    def __init__(self, arguments: ToolArguments, injected: dict[str, Any], tool_call_id: str | None) -> None:
+    def __init__(
+        self, arguments: ToolArguments, injected: dict[str, Any], tool_call_id: str | None, given: object
+    ) -> None:
         self.injected = injected
         self.tool_call_id = tool_call_id
         self._of = arguments
+        self._given = given.keys() if isinstance(given, dict) else frozenset[str]()
         self._parsed: tuple[bytes, Any] = b"", None
 
     def complete(self, arguments: dict[str, Any]) -> dict[str, Any] | None:
         """The effective arguments, as JSON that parses back to itself; None where the checked ones are that already."""
         tool, model = self._of.tool.name, self._of.model
         if model is None:
-            completed = self._of.defaults.complete(arguments)
-            return None if completed == arguments else completed  # nothing but defaults can have been added
+            # What the schema calls a default, upstream never fills in.
+            completed = {**self._of.filled.values, **arguments}
+            return None if len(completed) == len(arguments) else completed
         if not self.injected.keys() >= self._of.ids:
             reason = "it needs the id of a model's tool call, so the application invokes it with the whole call"
             raise InvalidPayload(tool, reason)
         if not self.injected.keys() >= model.needs:
             raise InvalidPayload(tool, "an argument that only the application can give is missing")
+        if model.is_ambiguous(arguments):
+            # Open arguments are laid over the fields, so that another value would run than the one that was judged.
+            raise InvalidPayload(tool, "an argument is given under two names")
         effective, parsed = model.complete(arguments, self.injected)
         self._parsed = orjson.dumps(effective), parsed
         return effective
@@ -209,15 +229,76 @@ class CallArguments:
         # Where the policy binds some, what was judged is what runs.
         injected = {name: effective.get(name, value) for name, value in self.injected.items()}
         if model is None or not self._of.parses_as_upstream:
-            return compat.to_args_and_kwargs(self._of.tool, {**effective, **injected}, self.tool_call_id)
-        written, parsed = self._parsed
-        if orjson.dumps(effective) != written:  # what runs was completed by an earlier try
-            parsed = model.parse({**effective, **injected})
-        return (), model.keywords(parsed) | injected
+            own = self._left_out(effective)
+            args, kwargs = compat.to_args_and_kwargs(self._of.tool, {**own, **injected}, self.tool_call_id)
+        else:
+            written, parsed = self._parsed
+            if orjson.dumps(effective) != written:  # what runs was completed by an earlier try
+                parsed = model.parse({**effective, **injected})
+            args, kwargs = (), model.keywords(parsed) | injected
+        return args, {name: value for name, value in kwargs.items() if name not in self._of.taken}
+
+    def _left_out(self, effective: dict[str, Any]) -> dict[str, Any]:
+        """The arguments without those of which the tool's code fills in a value that JSON cannot carry."""
+        filled = self._of.filled
+        own = {name for name in filled.implicit - self._given if effective.get(name) == filled.values[name]}
+        return {name: value for name, value in effective.items() if name not in own} if own else effective
 
 
 def _model(tool: BaseTool, hidden: frozenset[str]) -> ArgumentModel | None:
     return model_of(tool.args_schema, tool.name, hidden) if isinstance(tool.args_schema, type) else None
+
+
+def _by_name(tool: BaseTool) -> frozenset[str]:
+    """The argument that ToolNode fills because of its name alone.
+
+    A pydantic model that wants JSON there refuses what ToolNode gives, so that it is the model's; where nothing checks
+    it, InvalidTool is raised.
+    """
+    name = graph_compat.BY_NAME
+    kinds = [kind for declared, kind in compat.declared(tool) if declared == name]
+    if not kinds or name in compat.injected_arguments(tool):
+        return frozenset()
+    by_name, shown = all(kind in (Any, object) for kind in kinds), _shown(tool)
+    if isinstance(tool.args_schema, dict) and name in (shown.get("required", ()) if by_name else shown["properties"]):
+        raise InvalidTool(
+            f"tool {tool.name!r}: LangGraph puts its own value into an argument named {name!r}; rename it, or "
+            "declare it as ToolRuntime"
+        )
+    return frozenset({name}) if by_name else frozenset()
+
+
+def _taken(tool: BaseTool) -> frozenset[str]:
+    """The arguments that never reach the tool's code. Raises InvalidTool where it cannot do without one."""
+    names = taken(tool) - compat.injected_arguments(tool)
+    found = frozenset(names & _shown(tool).get("properties", {}).keys())
+    for name in sorted(found):
+        if name in _shown(tool).get("required", ()) or is_needed(tool, name):
+            raise InvalidTool(
+                f"tool {tool.name!r}: LangChain puts its own value into an argument named {name!r}; rename it"
+            )
+        warnings.warn(
+            f"tool {tool.name!r}: LangChain never hands over an argument named {name!r}, so a model is not shown it",
+            stacklevel=2,
+        )
+    return found
+
+
+def _shown(tool: BaseTool) -> dict[str, Any]:
+    """The schema that the tool declares, with all that code gives."""
+    if isinstance(tool.args_schema, dict):
+        return {"properties": {}, **tool.args_schema}
+    if isinstance(tool.args_schema, type):
+        fields: Mapping[str, Any] = compat.fields(tool.args_schema)
+        return {"properties": fields, "required": [name for name, needed in fields.items() if needed]}
+    return {}
+
+
+def _free_name(properties: Mapping[str, Any]) -> str:
+    name = _RUNTIME
+    while name in properties:
+        name += "_"
+    return name
 
 
 def _schema(tool: BaseTool, hidden: frozenset[str], model: ArgumentModel | None) -> dict[str, Any]:

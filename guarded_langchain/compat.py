@@ -16,6 +16,7 @@ from langchain_core.tools.base import (
     _stringify,
     get_all_basemodel_annotations,
 )
+from langchain_core.utils.pydantic import get_fields
 
 is_injected = _is_injected_arg_type
 
@@ -67,6 +68,14 @@ def declared(tool: BaseTool) -> Iterator[tuple[str, Any]]:
         yield from get_all_basemodel_annotations(tool.args_schema).items()
 
 
+def fields(model: Any) -> dict[str, bool]:
+    """The names of a model's fields, each with whether a call has to give it; pydantic version 2 and 1."""
+    return {
+        name: info.is_required() if hasattr(info, "is_required") else bool(info.required)
+        for name, info in get_fields(model).items()
+    }
+
+
 def takes(function: Callable[..., Any], parameter: str) -> bool:
     """Whether the function declares that parameter."""
     return parameter in inspect.signature(function).parameters
@@ -75,7 +84,10 @@ def takes(function: Callable[..., Any], parameter: str) -> bool:
 def resolved_hints(function: Callable[..., Any]) -> dict[str, Any]:
     """The function's annotations as objects; none where one of them cannot be resolved."""
     try:
-        return get_type_hints(getattr(function, "func", function), include_extras=True)
+        called = getattr(function, "func", function)
+        # A class's own annotations are its attributes', not what it is called with.
+        called = called.__init__ if isinstance(called, type) else called  # type: ignore[misc]
+        return get_type_hints(called, include_extras=True)
     except Exception:
         return {}
 

@@ -27,6 +27,7 @@ from guarded_langchain.graph import compat as graph_compat
 from guarded_langchain.graph import resumes
 from guarded_langchain.graph.siblings import awaiting_siblings, waiting_for_siblings
 from guarded_langchain.inner import runner
+from guarded_langchain.models import without
 
 STRIPPED = "injected_arguments_stripped"
 
@@ -91,7 +92,7 @@ class Gate(ToolPort):
         super().__init__(spec, set_by_application=self.arguments.application_set)
         self._runner = runner(inner)
         self._identity = _identity(inner, frozen=True)
-        self._narrowed: tuple[tuple[Rule, ...], dict[str, Any] | None] = ((), None)
+        self._narrowed: tuple[tuple[Rule, ...] | None, dict[str, Any] | None] = (None, None)
 
     # The way in
 
@@ -198,14 +199,15 @@ class Gate(ToolPort):
         rules = in_force.enforced(self.spec.name)
         known, shown = self._narrowed
         if known != rules:
-            shown = self._narrow(in_force) if rules else None
+            shown = self._narrow(in_force) if rules or self.arguments.unshown else None
             self._narrowed = rules, shown
         return copy.deepcopy(shown)
 
     def _narrow(self, rules: RuleSet) -> dict[str, Any] | None:
         function = convert_to_openai_function(self.inner)
-        shown = rules.narrow(self.spec.name, function.get("parameters", {}))
-        if shown == function.get("parameters", {}):
+        own = function.get("parameters", {})
+        shown = rules.narrow(self.spec.name, without(own, self.arguments.unshown))
+        if shown == own:
             return None
         return {"title": function["name"], "description": function.get("description", ""), **shown}
 

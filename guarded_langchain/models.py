@@ -63,6 +63,10 @@ class ArgumentModel(ABC):
             raise ValueError("the arguments do not survive a round trip through their model")
         return effective, parsed
 
+    def is_ambiguous(self, arguments: Mapping[str, Any]) -> bool:
+        """Whether an open argument has the name of a field that the parser takes by another name."""
+        return any(name in arguments for name in self.names if name not in self.schema.get("properties", {}))
+
     @cached_property
     def _left_out(self) -> frozenset[str]:
         """The fields whose default JSON cannot say (a function, None for an int): the parser fills them in itself."""
@@ -105,7 +109,7 @@ class _Model(ArgumentModel):
         fields = {name: info for name, info in model.model_fields.items() if name not in hidden}
         self.names = {name: given for name, info in fields.items() if (given := _alias(info, tool, name)) != name}
         self.takes_field_names = _allows_field_names(model)
-        self.schema = _without(_json_schema(model), self.hidden_names)
+        self.schema = without(_json_schema(model), self.hidden_names)
         _refuse_no_json(self.schema, tool)
         self.reading = ModelReading(self.schema, model)
         # The names that dump() writes, where the parser wants others.
@@ -146,7 +150,7 @@ class _ModelV1(ArgumentModel):
             raise InvalidTool(f"tool {tool!r}: an argument's type has no JSON form") from error
         if model.__config__.extra == "allow":  # version 1 does not say so itself
             schema = {**schema, "additionalProperties": True}
-        self.schema = _without(schema, self.hidden_names)
+        self.schema = without(schema, self.hidden_names)
         self.reading = Reading(self.schema)
         static = [name for name, info in fields.items() if not info.required and info.default_factory is None]
         self._static = {name: fields[name].alias for name in static}
@@ -186,7 +190,7 @@ def _refuse_no_json(schema: Any, tool: str) -> None:
         raise InvalidTool(f"tool {tool!r}: an argument's type has no JSON form")
 
 
-def _without(schema: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
+def without(schema: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
     """The schema without these properties, and without definitions that nothing names any more."""
     left = set(names)
     own = {**schema, "properties": {n: sub for n, sub in schema.get("properties", {}).items() if n not in left}}

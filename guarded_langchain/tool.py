@@ -17,7 +17,7 @@ from guarded_core.guard import Guard
 from guarded_core.session import ToolExecutionContext
 from guarded_core.tools.spec import ToolRisk, parse_risk
 from guarded_langchain import compat
-from guarded_langchain.arguments import RUNTIME, is_json
+from guarded_langchain.arguments import is_json
 from guarded_langchain.gate import Gate, Proposal
 from guarded_langchain.graph import compat as graph_compat
 from guarded_langchain.messages import calls_of_message
@@ -268,8 +268,8 @@ def _looking_like(entry: Callable[..., Any], function: Callable[..., Any], gate:
     entry.__qualname__ = getattr(function, "__qualname__", entry.__name__)
     entry.__doc__ = function.__doc__
     entry.__annotations__ = compat.resolved_hints(function)
-    if (runtime := graph_compat.runtime_type()) and gate.arguments.runtime == RUNTIME:
+    if (runtime := graph_compat.runtime_type()) and not gate.arguments.asks_for_runtime:
         # ToolNode then hands over its ToolRuntime: what it injected, and what the model really sent, can be told.
-        entry.__annotations__[RUNTIME] = runtime
+        entry.__annotations__[gate.arguments.runtime] = runtime
     entry.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
     return entry

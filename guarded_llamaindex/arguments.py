@@ -213,19 +213,14 @@ def _defaults(tool: BaseTool, schema: dict[str, Any]) -> dict[str, tuple[Any, bo
     own = _function_defaults(tool) if isinstance(tool, FunctionTool) else {}
     for name, declared in schema.get("properties", {}).items():
         if name not in own:
-            if isinstance(declared, dict) and _is_default(schema, declared, declared.get("default")):
-                found[name] = declared["default"], True
-        elif _is_json(own[name]):
+            continue  # what only the schema calls a default, nothing fills in
+        if _is_json(own[name]):
             # A null that the schema does not take stands for "no value", and is none.
             if own[name] is not None or "null" in kinds(schema, declared):
                 found[name] = own[name], True
         elif isinstance(declared, dict) and "default" in declared:
             found[name] = declared["default"], False
     return found
-
-
-def _is_default(schema: dict[str, Any], declared: dict[str, Any], value: Any) -> bool:
-    return "default" in declared and (value is not None or "null" in kinds(schema, declared))
 
 
 def _function_defaults(tool: FunctionTool) -> dict[str, Any]:

@@ -72,8 +72,11 @@ def runtime_parameter(tool: BaseTool) -> str | None:
     if not HAS_LANGGRAPH:
         return None
     named = [name for name, kind in declared(tool) if _is_tool_runtime(kind)]
-    # ToolNode also fills whatever is called so and is not the model's to give.
-    return named[-1] if named else "runtime" if "runtime" in injected_arguments(tool) else None
+    return named[-1] if named else BY_NAME if BY_NAME in injected_arguments(tool) else None
+
+
+# ToolNode puts its ToolRuntime into whatever argument is called so.
+BY_NAME = "runtime"
 
 
 def runtime_type() -> type | None:
