@@ -12,11 +12,9 @@ from typing import Any
 from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.tools import BaseTool
 
-from guarded_core.ground.errors import GuardConfigurationError, InvalidPayload, ToolExecutionError
+from guarded_core.ground.errors import GuardConfigurationError, ToolExecutionError
 from guarded_core.guard import Guard
-from guarded_core.pipeline.call import Call
 from guarded_core.session import ToolExecutionContext
-from guarded_core.tools.port import ToolPort
 from guarded_core.tools.spec import parse_risk, recorded_name
 from guarded_langchain import compat
 from guarded_langchain.graph import compat as graph_compat
@@ -64,15 +62,15 @@ class GuardMiddleware(AgentMiddleware[Any, Any, Any]):
     def wrap_model_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
         """Show the model its tools, and audit the malformed calls in its answer."""
         response = handler(self._shown(request, handler))
-        for call in self._malformed(request, response):
-            self._refusal(call)
+        for refused in self._malformed(request, response):
+            self._guard.refuse(**refused)
         return response
 
     async def awrap_model_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
         """As `wrap_model_call`, awaiting."""
         response = await handler(self._shown(request, handler))
-        for call in self._malformed(request, response):
-            await self._arefusal(call)
+        for refused in self._malformed(request, response):
+            await self._guard.arefuse(**refused)
         return response
 
     # A tool's turn
@@ -81,7 +79,7 @@ class GuardMiddleware(AgentMiddleware[Any, Any, Any]):
         """Run the call through the guard, or refuse it."""
         guarded = self._guarded_request(request, handler)
         if guarded is None:
-            return _answer(self._refusal(self._unknown(request)), request)
+            return _answer(self._guard.refuse(**self._unknown(request)), request)
         with handing_over(request.runtime):
             return handler(guarded)
 
@@ -89,7 +87,7 @@ class GuardMiddleware(AgentMiddleware[Any, Any, Any]):
         """As `wrap_tool_call`, awaiting."""
         guarded = self._guarded_request(request, handler)
         if guarded is None:
-            return _answer(await self._arefusal(self._unknown(request)), request)
+            return _answer(await self._guard.arefuse(**self._unknown(request)), request)
         with handing_over(request.runtime):
             return await handler(guarded)
 
@@ -165,48 +163,17 @@ class GuardMiddleware(AgentMiddleware[Any, Any, Any]):
 
     # What is refused
 
-    def _unknown(self, request: Any) -> Call:
-        """A call that can only be refused: of no tool at all."""
-        call = request.tool_call
-        context, no_context = self._guard.resolve(self._context, runtime=graph_compat.current_runtime())
-        return Call(tool=call["name"], port=None, arguments=call["args"], context=context, no_context=no_context)
+    def _unknown(self, request: Any) -> dict[str, Any]:
+        """What `guard.refuse` takes of a call of no tool at all."""
+        call, runtime = request.tool_call, graph_compat.current_runtime()
+        return {"name": call["name"], "arguments": call["args"], "context": self._context, "runtime": runtime}
 
-    def _malformed(self, request: Any, response: Any) -> list[Call]:
-        """The calls in a model's answer that LangChain could not read; refused, so that they are on record."""
-        context, no_context = self._guard.resolve(self._context, runtime=request.runtime)
+    def _malformed(self, request: Any, response: Any) -> list[dict[str, Any]]:
+        """What it takes of the calls in a model's answer that LangChain could not read."""
         said = getattr(getattr(response, "model_response", response), "result", None) or [response]
         calls = [call for message in said if isinstance(message, AIMessage) for call in message.invalid_tool_calls]
-        return [
-            Call(
-                tool=call["name"] or "",
-                port=None if (spec := self._guard.spec(call["name"] or "")) is None else _Unreadable(spec),
-                arguments=call["args"] or "",
-                context=context,
-                no_context=no_context,
-            )
-            for call in calls
-        ]
-
-    def _refusal(self, call: Call) -> ToolExecutionError:
-        try:
-            self._guard.run(call)
-        except ToolExecutionError as error:
-            return error
-        raise AssertionError("a call that can only be refused was not")
-
-    async def _arefusal(self, call: Call) -> ToolExecutionError:
-        try:
-            await self._guard.arun(call)
-        except ToolExecutionError as error:
-            return error
-        raise AssertionError("a call that can only be refused was not")
-
-
-class _Unreadable(ToolPort):
-    """A tool, for a call of it that LangChain could not read: it can only be refused."""
-
-    def complete(self, bound: Any, arguments: dict[str, Any]) -> dict[str, Any] | None:
-        raise InvalidPayload(self.spec.name, "it could not be read")
+        whose = {"context": self._context, "runtime": request.runtime, "unreadable": True}
+        return [{"name": call["name"] or "", "arguments": call["args"] or "", **whose} for call in calls]
 
 
 def _answer(error: ToolExecutionError, request: Any) -> ToolMessage:

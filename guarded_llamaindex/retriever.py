@@ -13,7 +13,6 @@ from llama_index.core.tools import AsyncBaseTool, BaseTool, ToolMetadata, ToolOu
 
 from guarded_core.guard import Guard
 from guarded_core.session import ToolExecutionContext
-from guarded_llamaindex.audit import refuse_unknown
 from guarded_llamaindex.compat import current_event, current_workflow_context
 from guarded_llamaindex.outputs import denied
 from guarded_llamaindex.tool import GuardedTool, guard_tool, guard_tools
@@ -115,5 +114,5 @@ class _NoTool(AsyncBaseTool):
         return output
 
     async def acall(self, *args: Any, **kwargs: Any) -> ToolOutput:
-        name = self._metadata.get_name()
-        return denied(await refuse_unknown(self._guard, self._context, name, kwargs), name)
+        name, runtime = self._metadata.get_name(), current_workflow_context()
+        return denied(await self._guard.arefuse(name, kwargs, context=self._context, runtime=runtime), name)

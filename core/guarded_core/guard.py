@@ -15,7 +15,7 @@ from guarded_core.approvals.decisions import Approvals
 from guarded_core.audit.chain import AuditKeys, KeysLike
 from guarded_core.audit.memory import InMemoryToolAuditTrail
 from guarded_core.audit.sink import ToolAuditSink
-from guarded_core.ground.errors import DuplicateTool, GuardConfigurationError, InvalidTool
+from guarded_core.ground.errors import DuplicateTool, GuardConfigurationError, InvalidTool, ToolExecutionError
 from guarded_core.ground.shown import Shown
 from guarded_core.ground.wording import counted
 from guarded_core.pipeline.call import Authority, Call
@@ -33,7 +33,7 @@ from guarded_core.rules.state import StateStore
 from guarded_core.session import ToolExecutionContext, current_context
 from guarded_core.store.base import Store
 from guarded_core.store.memory import MemoryStore
-from guarded_core.tools.port import ToolPort
+from guarded_core.tools.port import ToolPort, UnreadablePort
 from guarded_core.tools.spec import ToolRisk, ToolSpec
 
 if TYPE_CHECKING:
@@ -386,6 +386,50 @@ class Guard(Shown):
         """Take `call` through the pipeline, awaiting; for adapters."""
         return await arun(enforce(call, self.authority), self._services)
 
+    def refuse(
+        self,
+        name: str,
+        arguments: object,
+        *,
+        context: ToolExecutionContext | None = None,
+        runtime: Any = None,
+        unreadable: bool = False,
+    ) -> ToolExecutionError:
+        """Refuse a call that reaches no tool, and keep it on record; for adapters.
+
+        Args:
+            name: what the model called; untrusted.
+            arguments: what it sent; untrusted.
+            context, runtime: whose call it is, as for `resolve`.
+            unreadable: the framework could not read the arguments; a registered tool is then refused for these.
+
+        Returns:
+            What the model is to read of it.
+        """
+        call = self._refused(name, arguments, context, runtime, unreadable=unreadable)
+        try:
+            self.run(call)
+        except ToolExecutionError as error:
+            return error
+        raise AssertionError("a call without a tool was not refused")
+
+    async def arefuse(
+        self,
+        name: str,
+        arguments: object,
+        *,
+        context: ToolExecutionContext | None = None,
+        runtime: Any = None,
+        unreadable: bool = False,
+    ) -> ToolExecutionError:
+        """As `refuse`, without blocking the event loop."""
+        call = self._refused(name, arguments, context, runtime, unreadable=unreadable)
+        try:
+            await self.arun(call)
+        except ToolExecutionError as error:
+            return error
+        raise AssertionError("a call without a tool was not refused")
+
     def reconcile(self, call_id: str, outcome: Literal["succeeded", "failed"], *, by: str, reason: str = "") -> None:
         """Say what became of a call whose outcome is unknown; equal calls then no longer ask for that.
 
@@ -412,6 +456,14 @@ class Guard(Shown):
     async def adecide(self, name: str, arguments: object, *, context: ToolExecutionContext | None = None) -> Decision:
         """As `decide`, without blocking the event loop."""
         return await arun(preview(self._call(name, arguments, context, previewed=True), self.authority), self._services)
+
+    def _refused(
+        self, name: str, arguments: object, context: ToolExecutionContext | None, runtime: Any, *, unreadable: bool
+    ) -> Call:
+        found, no_context = self.resolve(context, runtime=runtime)
+        known = self.spec(name) if unreadable and type(name) is str else None
+        port = None if known is None else UnreadablePort(known)
+        return Call(tool=name, port=port, arguments=arguments, context=found, no_context=no_context)
 
     def _specs(self) -> list[ToolSpec]:
         return [port.spec for port in self._ports.values()]

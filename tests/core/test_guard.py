@@ -514,3 +514,47 @@ class TestConstruction:
         """The sink that is handed over is the one that is used."""
         trail = InMemoryToolAuditTrail(8)
         assert make_guard(audit=trail).audit is trail
+
+
+class TestRefuse:
+    """Calls that reach no tool."""
+
+    @pytest.mark.parametrize("name", ["made_up", "add", "pay", "no name at all"])
+    def test_is_judged_and_recorded_once(self, guard: Guard, way: Any, name: str) -> None:
+        """The answer is the one that a hidden tool gets, for a registered name too; what the model sent is nowhere."""
+        with guard.session("u", tools=["add"]) as session:
+            error = way(guard.refuse, guard.arefuse, name, {"secret": "s3cret"}, context=session)
+        assert (type(error), str(error)) == (Unauthorized, Unauthorized.text)
+        (event,) = guard.audit.events
+        assert (event.outcome, event.code, event.principal) == (Outcome.DENIED, "unauthorized", "u")
+        assert event.tool == (name if " " not in name else error.tool)
+        assert (" " in error.tool, "s3cret" in repr(event)) == (False, False)
+
+    @pytest.mark.parametrize(
+        ("name", "arguments", "code"),
+        [
+            ("add", '{"a": 1', "invalid_payload"),
+            ("add", '{"a": 1}', "invalid_payload"),
+            ("pay", '{"a": 1', "unauthorized"),
+            ("made_up", '{"a": 1', "unauthorized"),
+        ],
+    )
+    def test_arguments_that_could_not_be_read(
+        self, guard: Guard, way: Any, name: str, arguments: str, code: str
+    ) -> None:
+        """A tool that the session may use is refused for them, even where they are JSON after all; nothing ran."""
+        with guard.session("u", tools=["add"]):
+            error = way(guard.refuse, guard.arefuse, name, arguments, unreadable=True)
+        assert error.code == code
+        assert [(event.outcome, event.code) for event in guard.audit.events] == [(Outcome.DENIED, code)]
+
+    def test_without_a_session(self, guard: Guard, way: Any) -> None:
+        """Nobody is calling."""
+        assert type(way(guard.refuse, guard.arefuse, "made_up", {})) is NoSession
+
+    def test_whose_call_it_is(self, way: Any) -> None:
+        """A framework's runtime names the session where no block does."""
+        guard = make_guard(identify=lambda runtime: runtime)
+        session = guard.session("u", tools=["add"])
+        assert type(way(guard.refuse, guard.arefuse, "made_up", {}, runtime=session)) is Unauthorized
+        assert [event.principal for event in guard.audit.events] == ["u"]

@@ -13,6 +13,7 @@ import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any, ClassVar
 
+from guarded_core.ground.errors import InvalidPayload
 from guarded_core.ground.payload import measure
 from guarded_core.tools.spec import ToolSpec
 
@@ -79,6 +80,14 @@ class ToolPort:
     def decode(self, stored: Any) -> Any:
         """What `encode` stored, as it was handed back."""
         return stored
+
+
+class UnreadablePort(ToolPort):
+    """A tool, for a call of it whose arguments a framework could not read: it can only be refused."""
+
+    def complete(self, bound: Any, arguments: dict[str, Any]) -> dict[str, Any] | None:
+        """Refuse them, also where they happen to be JSON."""
+        raise InvalidPayload(self.spec.name, "it could not be read")
 
 
 class FunctionPort(ToolPort):
