@@ -11,7 +11,7 @@ from typing import Any, Protocol, Self
 
 from guarded_core.approvals.decisions import Approvals
 from guarded_core.approvals.request import Answer, ApprovalRequest, HumanApproval
-from guarded_core.ground.bounds import DEFAULT_EXPIRY_SECONDS, MAX_PRINCIPAL, check_text
+from guarded_core.ground.bounds import DEFAULT_EXPIRY_SECONDS, MAX_PRINCIPAL, identity
 from guarded_core.ground.errors import GuardConfigurationError, InvalidApproval, InvalidPolicy
 from guarded_core.ground.ids import new_id
 from guarded_core.ground.wording import counted
@@ -51,10 +51,11 @@ class ToolExecutionContext:
     handler or generator that outlives the block is denied, unless `keep_open` was called.
 
     Args:
-        principal: who, as authenticated; 1 to 256 bytes.
+        principal: who, as authenticated; 1 to 256 bytes, NFC, every character visible, no blank around it.
         tools: exact names, or names with how many calls each is good for; empty permits nothing.
         max_calls: how many calls it may make; at least 1.
-        session_id: a name to pick the session up by in another process; at most 128 bytes, without ``#``.
+        session_id: a name to pick the session up by in another process; at most 128 bytes of the same form,
+            without ``#``.
         store: where budgets and approvals are kept; one of its own in memory by default.
         narrow: by tool and parameter, the only values that it may have.
 
@@ -78,7 +79,7 @@ class ToolExecutionContext:
             raise GuardConfigurationError("tools is a list of names, not one name")
         if type(max_calls) is not int or max_calls < 1:
             raise GuardConfigurationError("max_calls is at least 1; a session without calls needs no guard")
-        self.principal = _principal(principal)
+        self.principal = _identity(principal, "the principal")
         self.store: Store = store or MemoryStore()
         self.parent = parent
         self.issuer = issuer
@@ -295,12 +296,11 @@ class ToolExecutionContext:
         return f"<ToolExecutionContext of {self.principal!r}, {counted(len(self.tools), 'tool')}, {state}>"
 
 
-def _principal(principal: Any) -> str:
+def _identity(name: object, what: str, limit: int = MAX_PRINCIPAL) -> str:
     try:
-        check_text(principal, MAX_PRINCIPAL, "the principal")
+        return identity(name, what, limit)
     except InvalidApproval as error:
         raise GuardConfigurationError(str(error)) from None
-    return str(principal)
 
 
 def _counted(tools: Iterable[str] | Mapping[str, int | None]) -> dict[str, int]:
@@ -324,12 +324,7 @@ def _narrowing(narrow: Mapping[str, Mapping[str, Sequence[Any]]]) -> Iterable[Al
         raise GuardConfigurationError(f"narrow is {{tool: {{parameter: [values]}}}}: {error}") from None
 
 
-def _name(session_id: Any) -> str:
-    if (
-        not isinstance(session_id, str)
-        or not session_id
-        or "#" in session_id
-        or len(session_id.encode()) > MAX_SESSION_ID
-    ):
-        raise GuardConfigurationError(f"session_id is text of 1 to {MAX_SESSION_ID} bytes without '#'")
-    return session_id
+def _name(session_id: object) -> str:
+    if isinstance(session_id, str) and "#" in session_id:
+        raise GuardConfigurationError("session_id has no '#'")
+    return _identity(session_id, "session_id", MAX_SESSION_ID)

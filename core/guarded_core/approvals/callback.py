@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Awaitable, Callable
 
 from guarded_core.approvals.request import Answer, ApprovalRequest
+from guarded_core.ground.bounds import identity
 
 
 class CallbackApprover:
@@ -23,7 +24,7 @@ class CallbackApprover:
         by: str | None = None,
     ) -> None:
         self._callback = callback
-        self.by = by
+        self.by = None if by is None else identity(by, "the approver")
 
     def ask(self, request: ApprovalRequest) -> Answer | None:
         """What the callback says. Raises TypeError for an async callback: only the async entry points can await it."""

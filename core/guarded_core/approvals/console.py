@@ -8,6 +8,7 @@ from typing import Any, TextIO
 
 from guarded_core.approvals.card import request_text
 from guarded_core.approvals.request import Answer, ApprovalRequest
+from guarded_core.ground.bounds import identity
 
 
 class LastApproved:
@@ -40,7 +41,7 @@ class ConsoleApprover:
     _terminal = threading.Lock()  # one question at a time, whatever runs in parallel
 
     def __init__(self, by: str, *, read: TextIO | None = None, write: TextIO | None = None) -> None:
-        self.by = by
+        self.by = identity(by, "the approver")
         self._read = read
         self._write = write
         self._last = LastApproved()

@@ -12,6 +12,7 @@ from guarded_core.approvals.card import request_card, request_text
 from guarded_core.approvals.console import LastApproved
 from guarded_core.approvals.request import Answer, ApprovalRequest
 from guarded_core.display.html import card_html
+from guarded_core.ground.bounds import identity
 
 
 class NotebookApprover:
@@ -30,7 +31,7 @@ class NotebookApprover:
     _notebook = threading.Lock()  # one question at a time, whatever runs in parallel
 
     def __init__(self, by: str, *, wait_seconds: float = 900, read: Callable[[str], str] = input) -> None:
-        self.by = by
+        self.by = identity(by, "the approver")
         self._wait_seconds = wait_seconds
         self._read = read
         self._last = LastApproved()

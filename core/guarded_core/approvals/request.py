@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Self
 
-from guarded_core.ground.bounds import MAX_PRINCIPAL, MAX_REASON, check_text
+from guarded_core.ground.bounds import MAX_REASON, check_text, identity
 from guarded_core.ground.errors import InvalidApproval
 from guarded_core.ground.ids import new_id
 from guarded_core.ground.payload import MAX_DEPTH, Payload, PayloadLimits, freeze
@@ -51,7 +51,7 @@ class HumanApproval:
     def __post_init__(self) -> None:
         if not is_identifier(self.tool):
             raise InvalidApproval("the tool's name is 1 to 64 ASCII letters, digits, '_' or '-'")
-        check_text(self.approver, MAX_PRINCIPAL, "the approver")
+        identity(self.approver, "the approver")
         check_text(self.reason, MAX_REASON, "the reason")
 
     @classmethod
@@ -177,7 +177,7 @@ class ApprovalRequest(Shown):
                 already, a text is blank or too long, or a response comes with a yes.
         """
         by, approve, reason = answer.by, answer.approve is True, answer.reason
-        check_text(by, MAX_PRINCIPAL, "the approver")
+        identity(by, "the approver")
         if answer.response is not None:
             if approve:
                 raise InvalidApproval("a response stands in the place of the tool's result, so it goes with a no")

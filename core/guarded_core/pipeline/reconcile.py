@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from guarded_core.audit.event import AuditEvent, Outcome
 from guarded_core.audit.sink import ToolAuditSink
 from guarded_core.audit.verify import settled
-from guarded_core.ground.bounds import MAX_PRINCIPAL, MAX_REASON, check_text
+from guarded_core.ground.bounds import MAX_REASON, check_text, identity
 from guarded_core.ground.errors import GuardConfigurationError
 from guarded_core.store.base import Settlement, Store
 from guarded_core.store.ledger import CallState
@@ -26,7 +26,7 @@ def reconcile(
     reason: str,
 ) -> None:
     """Put what became of the call into ledger and trail; see `Guard.reconcile`."""
-    check_text(by, MAX_PRINCIPAL, "who says so")
+    identity(by, "who says so")
     if reason:
         check_text(reason, MAX_REASON, "the reason")
     if outcome not in ("succeeded", "failed"):
