@@ -7,8 +7,9 @@ import threading
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast, overload
 
 from guarded_core.approvals.approver import Approver, in_turn
 from guarded_core.approvals.decisions import Approvals
@@ -146,11 +147,21 @@ class Guard(Shown):
         return policy
 
     def close(self) -> None:
-        """Close the trail and the store that this guard opened itself; what was handed over stays open."""
-        for opened in self._opened:
-            close = getattr(opened, "close", None)
-            if close is not None:
-                close()
+        """Close the trail and the store that this guard opened itself; what was handed over stays open.
+
+        Or use the guard in a ``with``.
+        """
+        with ExitStack() as closing:  # each is closed, whatever becomes of the others
+            for opened in reversed(self._opened):
+                close = getattr(opened, "close", None)
+                if close is not None:
+                    closing.callback(close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     # Sessions
 
@@ -308,7 +319,8 @@ class Guard(Shown):
         def guarded(function: F) -> F:
             plain = PlainFunction(function, name=name, description=description, risk=risk)
             if plain.spec.name in self._functions:
-                raise DuplicateTool(plain.spec.name)
+                hint = ", or begin anew: guard.close(), and another Guard"  # a cell of a notebook was run again
+                raise DuplicateTool(plain.spec.name, hint)
             self.register(plain)
             self._functions[plain.spec.name] = plain
             return cast(F, self._stand_in(plain))

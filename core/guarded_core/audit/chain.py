@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -111,9 +112,12 @@ class AuditKeys:
         try:
             with open(path, encoding="utf-8") as file:
                 text = file.read(MAX_KEY_FILE)
+            return cls.from_text(text)
         except (OSError, ValueError):
-            raise ToolAuditTrailError("invalid_keys", "the key file cannot be read as text") from None
-        return cls.from_text(text)
+            text = "the key file cannot be read as text"
+            raise ToolAuditTrailError("invalid_keys", text, path=os.fspath(path)) from None
+        except ToolAuditTrailError as error:
+            raise error.at(os.fspath(path)) from None
 
     @property
     def ids(self) -> tuple[str, ...]:

@@ -73,7 +73,10 @@ class DurableToolAuditTrail(Trail):
         """
         room = Room(max_bytes, max_records, rotates=auto_rotate)
         key_ring, absolute = AuditKeys.of(keys), trail_path(path)
-        return cls(TrailWriter(absolute, key_ring, room), absolute, key_ring)
+        try:
+            return cls(TrailWriter(absolute, key_ring, room), absolute, key_ring)
+        except ToolAuditTrailError as error:
+            raise error.at(absolute) from None
 
     def append(self, event: AuditEvent) -> None:
         """Keep `event`; it is on the disk when this returns.
@@ -83,11 +86,17 @@ class DurableToolAuditTrail(Trail):
                 "external_modification", "quota_exceeded", "write_failed" (the file is as before), "sync_failed" (the
                 record may be there; nothing more is taken until the trail is opened again).
         """
-        self._group.submit(self._pending(event))
+        try:
+            self._group.submit(self._pending(event))
+        except ToolAuditTrailError as error:
+            raise error.at(self._path) from None
 
     async def aappend(self, event: AuditEvent) -> None:
         """As `append`, without blocking the event loop. Cancelled, the event is kept all the same."""
-        await self._group.asubmit(self._pending(event))
+        try:
+            await self._group.asubmit(self._pending(event))
+        except ToolAuditTrailError as error:
+            raise error.at(self._path) from None
 
     def _pending(self, event: AuditEvent) -> Pending:
         self._check_process()

@@ -112,6 +112,9 @@ def open_locked(path: str, *, create: bool) -> int:
     Raises:
         ToolAuditTrailError: "locked", "unsafe_file_type", "unsafe_owner", "unsafe_mode", "unavailable".
     """
+    if fcntl is None:  # before anything is made
+        text = f"a trail in a file needs a POSIX system, and this is {sys.platform}; a SQL store keeps a trail anywhere"
+        raise ToolAuditTrailError("unavailable", text)
     flags = _WRITE | os.O_APPEND | (os.O_CREAT if create else 0)
     while True:
         with os_errors():
@@ -137,13 +140,14 @@ def _check_own(info: os.stat_result) -> None:
 
 def lock(fd: int) -> None:
     """Take the writer's lock. Raises ToolAuditTrailError: "locked"."""
-    if fcntl is None:
-        raise ToolAuditTrailError("unavailable", f"a file trail needs a POSIX system, and this is {sys.platform}")
     with os_errors():
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            text = "the trail has a writer already, here or in another process: a trail has one; close it first"
+            text = (
+                "the trail has a writer already, here or in another process, and it can have one: "
+                "close that first, as with guard.close()"
+            )
             raise ToolAuditTrailError("locked", text) from None
 
 

@@ -92,7 +92,8 @@ def opened(place: str, keys: Path | None, first: int = 1) -> Iterator[Trail]:
             yield _FileTrail(Path(place), found, first)
     except ToolAuditTrailError as error:
         # A URL may hold a password.
-        stores.fail(f"{'the store' if '://' in place else place}: {error.code}: {error}")
+        named = error.path or ("the store" if "://" in place else place)
+        stores.fail(f"{named}: {error.code}: {str(error).removeprefix(f'{error.path}: ')}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -368,8 +368,8 @@ class InvalidTool(GuardConfigurationError):
 class DuplicateTool(GuardConfigurationError):
     """Two tools of one name: which of them would run is not decidable."""
 
-    def __init__(self, tool: str) -> None:
-        super().__init__(f"a tool named {tool!r} is registered already; give each tool a name of its own")
+    def __init__(self, tool: str, hint: str = "") -> None:
+        super().__init__(f"a tool named {tool!r} is registered already; give each tool a name of its own{hint}")
         self.tool = tool
 
 
@@ -380,12 +380,18 @@ class InvalidApproval(GuardConfigurationError):
 class ToolAuditTrailError(GuardedToolsError):
     """A trail cannot be opened, written or verified.
 
-    The text never carries a path or an event's body.
+    The text names the file that the application itself opened, where it is about one, and never an event's body.
 
     Attributes:
         code: a stable snake_case name of the kind.
+        path: that file's; None where the error is about none.
     """
 
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
+    def __init__(self, code: str, message: str, *, path: str | None = None) -> None:
+        super().__init__(f"{path}: {message}" if path else message)
         self.code = code
+        self.path = path
+
+    def at(self, path: str) -> ToolAuditTrailError:
+        """The same error, saying which file it is about."""
+        return self if self.path else ToolAuditTrailError(self.code, str(self), path=path)
