@@ -32,7 +32,8 @@ from guarded_core import Guard, InMemoryToolAuditTrail
 from guarded_core.audit.durable import DurableToolAuditTrail
 from guarded_core.audit.event import Outcome
 from guarded_core.ground.payload import freeze, measure
-from guarded_core.pipeline.call import Call, open_dossier
+from guarded_core.pipeline.call import Call
+from guarded_core.pipeline.record import Found, open_record
 from guarded_core.rules.case import Action, Case, Rule
 from guarded_core.rules.kinds.tracing import RequireOrigin
 from guarded_core.store.base import Change
@@ -322,12 +323,10 @@ def stages(calls: int) -> Section:
     payload = freeze(given)
     case = Case(action=Action.tool_call("pay", payload.value), scope=context.scope)
     query = context.query("pay")
-    dossier = open_dossier(
-        Call(tool="pay", port=FunctionPort(spec, pay), arguments=given, context=context), guard.authority
-    )
-    change = Change(
-        event=dossier.event(Outcome.AUTHORIZED), root_id=context.session_id, counters=context.counters("pay", None)
-    )
+    call = Call(tool="pay", port=FunctionPort(spec, pay), arguments=given, context=context)
+    record, found = open_record(call, guard.authority), Found(call_id="call-1", policy=guard.policy, spec=spec)
+    authorized = record.event(Outcome.AUTHORIZED, found)
+    change = Change(event=authorized, root_id=context.session_id, counters=context.counters("pay", None))
     trail = InMemoryToolAuditTrail(1024)
     parts: Calls = {
         "bounded copy, canonical bytes, digest": lambda: freeze(given),
@@ -337,7 +336,7 @@ def stages(calls: int) -> Section:
         "ten rules": lambda: engine.judge(case),
         "store: read": lambda: guard.store.load(query),
         "store: commit": lambda: guard.store.commit(change),
-        "two events, appended": lambda: [trail.append(dossier.event(Outcome.AUTHORIZED)) for _ in range(2)],
+        "two events, appended": lambda: [trail.append(record.event(Outcome.AUTHORIZED, found)) for _ in range(2)],
         "output bound": lambda: measure("paid", 4096),
         "guard.call, all of it": lambda: guard.call("pay", given, context=context),
         "a bare LlamaIndex call": functools.partial(llamaindex().call, **given),

@@ -1,4 +1,4 @@
-"""The one way a call takes: judge (steps 1 to 8), ask and judge again, commit, execute, check the output, settle.
+"""The one way a call takes: judge (steps 1 to 8), ask and judge again, commit; then execution.py runs and settles it.
 
 `enforce` is a plain generator: it decides and raises, and yields a step (steps.py) whenever the world has to do
 something. Every entry, sync or async, direct or through a framework, runs this one flow.
@@ -7,6 +7,7 @@ something. Every entry, sync or async, direct or through a framework, runs this 
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Any
 
 from guarded_core.approvals.request import ApprovalRequest, RequestState
@@ -14,26 +15,21 @@ from guarded_core.audit.event import AuditEvent, Outcome
 from guarded_core.ground.errors import (
     AuditUnavailable,
     CallBudgetExhausted,
-    ExecutionFailed,
     HumanApprovalRequired,
     InvalidApproval,
     NoSession,
-    OutcomeUnaudited,
     OutcomeUnknown,
-    OutputTooLarge,
     PolicyDenied,
     StoreUnavailable,
     ToolExecutionError,
 )
-from guarded_core.ground.payload import PayloadTooLarge, measure
-from guarded_core.ground.struct import struct
 from guarded_core.ground.violation import PolicyViolation
-from guarded_core.pipeline.call import Authority, Call, Dossier, open_dossier
-from guarded_core.pipeline.judge import Facts, Replay, Verdict, judge
-from guarded_core.pipeline.steps import AddRequest, Ask, Commit, Decide, Deny, Execute, Flow, Record, Release, Settle
-from guarded_core.store.base import Change, Conflict, Settlement, TooManyRequests, is_recorded
-from guarded_core.store.ledger import CallState, LedgerEntry
-from guarded_core.tools.port import ToolPort
+from guarded_core.pipeline.call import Authority, Call
+from guarded_core.pipeline.execution import Admission, entry_of, execute, type_name
+from guarded_core.pipeline.judge import Refusal, Replay, Verdict, judge
+from guarded_core.pipeline.record import CallRecord, Found, open_record
+from guarded_core.pipeline.steps import AddRequest, Ask, Commit, Decide, Deny, Flow, Record, Release
+from guarded_core.store.base import Change, Conflict, TooManyRequests, is_recorded
 from guarded_core.tools.spec import ToolRisk
 
 _log = logging.getLogger("guarded_core")
@@ -47,91 +43,77 @@ def enforce(call: Call, authority: Authority) -> Flow[Any]:
     Raises:
         ToolExecutionError: the call was refused or failed (see errors.py).
     """
-    dossier = open_dossier(call, authority)
+    record, notes = open_record(call, authority), list(call.notes)
+    call_id = record.call_id
     try:
-        try:
-            admitted = yield from _admit(dossier)
-            if isinstance(admitted, Replay):
-                return _replayed(admitted)
-        except ToolExecutionError as error:
-            error.call_id = dossier.call_id
-            if error.request_id is None and dossier.requests:
-                error.request_id = dossier.requests[-1].id
-            yield from _record_denial(dossier, error)
-            raise
-        return (yield from _execute(dossier, admitted))
+        admitted = yield from _admit(record, notes)
+        call_id = admitted.found.call_id
+        if isinstance(admitted, Admission):
+            return (yield from execute(admitted))
+        if isinstance(admitted, Replay):
+            replayed = _replayed(admitted)
+            if not isinstance(replayed, Refusal):
+                return replayed
+            admitted = replayed
+        yield from _deny(record, admitted, notes)
+        raise admitted.error
     except ToolExecutionError as error:
-        error.call_id = error.call_id or dossier.call_id
+        error.call_id = error.call_id or call_id
         raise
 
 
-def _admit(dossier: Dossier) -> Flow[Facts | Replay]:
-    """Steps 1 to 9: judge, ask, judge again, commit. A call that ran before is replayed."""
+def _admit(record: CallRecord, notes: list[str]) -> Flow[Admission | Replay | Refusal]:
+    """Steps 1 to 9: judge, ask, judge again, commit."""
+    found: Found | None = None
     while True:
-        verdict = yield from judge(dossier)
-        if isinstance(verdict, Replay):
+        verdict = yield from judge(record, found)
+        if not isinstance(verdict, Verdict):
             return verdict
-        if verdict.goes_on:
-            dossier.notes.clear()  # noted before the framework entered it again
-        if dossier.notes:
-            yield from _note(dossier)
-        if verdict.ask is not None:
-            yield from _ask(dossier, verdict.facts.port, verdict.ask, is_new=verdict.is_new)
-            continue
-        change = _change(dossier, verdict)
+        # What the events are about from here on: the question, or else the answers that are used up.
+        requests = (verdict.ask,) if verdict.ask else verdict.granted
+        found = replace(verdict.found, requests=requests) if requests else verdict.found
         try:
-            yield from Commit(change)
-        except Conflict as conflict:
-            _refuse_conflict(dossier, conflict)
-            continue
-        except Exception as error:
-            raise StoreUnavailable(dossier.tool) from error
-        yield from _record_authorized(dossier, change)
-        if verdict.granted:
-            # What a person approved is as good as what the user said, for the rest of the task.
-            verdict.facts.context.origins.approved(verdict.facts.effective.value)
-        return verdict.facts
+            if verdict.goes_on:
+                notes.clear()  # noted before the framework entered it again
+            yield from _note(record, found, notes)
+            if verdict.ask is not None:
+                found = yield from _ask(record, found, verdict, verdict.ask)
+                continue
+            admission = yield from _commit(record, found, verdict)
+        except ToolExecutionError as error:
+            return Refusal(found=found, error=error)
+        if admission is not None:
+            return admission
 
 
 def _replayed(replay: Replay) -> Any:
-    """What the call gave back when it ran."""
+    """What the call gave back when it ran; a Refusal where that is not to be had any more."""
     try:
         return replay.port.decode(replay.entry.output)
-    except ToolExecutionError:
-        raise
+    except ToolExecutionError as error:
+        return Refusal(found=replay.found, error=error)
     except Exception:
         text = "This call ran before, and its result cannot be read any more. It is not run again."
-        raise OutcomeUnknown(replay.entry.tool, text) from None
+        return Refusal(found=replay.found, error=OutcomeUnknown(replay.entry.tool, text))
 
 
-def _note(dossier: Dossier) -> Flow[None]:
+def _note(record: CallRecord, found: Found, notes: list[str]) -> Flow[None]:
     """Record what the entry noted, once."""
-    while dossier.notes:
-        code, *dossier.notes = dossier.notes
-        yield from _record(dossier, dossier.event(Outcome.NOTED, code=code))
+    while notes:
+        code = notes.pop(0)
+        yield from _record(record.event(Outcome.NOTED, found, code=code, requests=found.requests))
 
 
-def _record_authorized(dossier: Dossier, change: Change) -> Flow[None]:
-    try:
-        yield from Record(change.event, stored=True)
-    except Exception as error:
-        try:
-            yield from Release(change)
-        except Exception as failure:
-            # What was taken stays taken: too little is left, never too much.
-            _log.error("call %s: what it took was not given back: %s", dossier.call_id, _type_name(failure))
-        raise AuditUnavailable(dossier.tool) from error
-
-
-def _ask(dossier: Dossier, port: ToolPort, request: ApprovalRequest, *, is_new: bool) -> Flow[None]:
-    """Store the request, ask, and put the answer where the next judgement finds it."""
-    tool = dossier.tool
-    dossier.requests = (request,)
-    if is_new and not (yield from _keep(dossier, request)):
-        return
+def _ask(record: CallRecord, found: Found, verdict: Verdict, request: ApprovalRequest) -> Flow[Found]:
+    """Store the request, ask, and put the answer where the next judgement finds it; what that begins with."""
+    tool, signals = record.tool, verdict.facts.port.signals
+    if verdict.is_new:
+        edited_first = yield from _keep(record, found, request)
+        if edited_first is not None:
+            return edited_first
     try:
         answer = yield from Ask(request)
-    except port.signals:
+    except signals:
         raise
     except Exception as error:
         raise HumanApprovalRequired(tool, request) from error
@@ -143,63 +125,80 @@ def _ask(dossier: Dossier, port: ToolPort, request: ApprovalRequest, *, is_new: 
     except Exception as error:
         raise StoreUnavailable(tool) from error
     if decided.id != request.id:  # with other arguments: the call is judged with them from the start
-        dossier.edits += 1
-        if dossier.edits > _MAX_EDITS:
+        if found.edits == _MAX_EDITS:
             raise HumanApprovalRequired(tool, decided)
-        dossier.edit, dossier.effective = decided, None
+        return replace(found, edit=decided, effective=None, edits=found.edits + 1)
     # Where more people are needed, the next judgement finds the request with this answer, and asks the next of them.
-    elif answer is None and decided.state is RequestState.PENDING:
+    if answer is None and decided.state is RequestState.PENDING:
         raise HumanApprovalRequired(tool, decided)
+    return found
 
 
-def _keep(dossier: Dossier, request: ApprovalRequest) -> Flow[bool]:
-    """Store a new request, in the place of the edit that it completes; False where somebody has answered that first."""
-    edit = dossier.edit
+def _keep(record: CallRecord, found: Found, request: ApprovalRequest) -> Flow[Found | None]:
+    """Store a new request, in the place of the edit that it completes; what to judge where that was answered first."""
+    edit = found.edit
     ended = edit if edit and edit.state in (RequestState.PENDING, RequestState.APPROVED) else None
     try:
-        is_kept = yield from AddRequest(request, dossier.authority.max_pending, ended)
+        is_kept = yield from AddRequest(request, record.authority.max_pending, ended)
         if ended is not None and not is_kept:
-            dossier.edit, dossier.effective = (yield from Decide(ended.id, None)), None
-            return False
+            decided = yield from Decide(ended.id, None)
+            return replace(found, edit=decided, effective=None)
     except TooManyRequests:
         raise HumanApprovalRequired(
-            dossier.tool, message="Too many calls of this session wait for a person already. It did not run."
+            record.tool, message="Too many calls of this session wait for a person already. It did not run."
         ) from None
     except Exception as error:
-        raise StoreUnavailable(dossier.tool) from error
-    dossier.rules = request.reasons
-    yield from _record(dossier, dossier.event(Outcome.ASKED))
-    dossier.rules = ()
-    return True
+        raise StoreUnavailable(record.tool) from error
+    yield from _record(record.event(Outcome.ASKED, found, rules=request.reasons, requests=found.requests))
+    return None
 
 
-def _change(dossier: Dossier, verdict: Verdict) -> Change:
-    """Step 9: all that the call takes, in one piece."""
-    facts, keys = verdict.facts, dossier.call_keys()
-    claim = None
+def _commit(record: CallRecord, found: Found, verdict: Verdict) -> Flow[Admission | None]:
+    """Step 9: take all of it, or nothing; None where somebody was first, and it is to be judged again."""
+    change = _change(record, found, verdict)
+    try:
+        yield from Commit(change)
+    except Conflict as conflict:
+        if conflict.what == "counter":
+            raise CallBudgetExhausted(record.tool) from None
+        if conflict.what in ("slot", "flag"):
+            found.refusing = (conflict.name,)
+            violation = PolicyViolation(conflict.name, found.call_id, "another call was first")
+            raise PolicyDenied(record.tool, [violation]) from None
+        return None
+    except Exception as error:
+        raise StoreUnavailable(record.tool) from error
+    yield from _record_authorized(change)
+    facts = verdict.facts
+    if verdict.granted:
+        # What a person approved is as good as what the user said, for the rest of the task.
+        facts.context.origins.approved(facts.effective.value)
+    return Admission(
+        record=record, found=found, facts=facts, granted=verdict.granted, holds_claim=change.claim is not None
+    )
+
+
+def _change(record: CallRecord, found: Found, verdict: Verdict) -> Change:
+    """All that the call takes, in one piece."""
+    facts = verdict.facts
     # A read-only call may run again, and the ledger would only cost it; but an approval is for one run, and a call
     # that is in the ledger, since it was paused, stays there.
-    if keys is not None and (
-        facts.risk is not ToolRisk.READ_ONLY or verdict.granted or facts.snapshot.entry is not None
-    ):
-        dossier.holds_claim = True
-        claim = _entry(dossier, facts, keys)
-    dossier.requests = verdict.granted
+    is_kept = facts.risk is not ToolRisk.READ_ONLY or verdict.granted or facts.snapshot.entry is not None
+    claim = entry_of(record, found, facts) if is_kept else None
     if verdict.resumes is not None:
         # It was authorised, and has spent, before it was paused: it takes over its own claim, once, and nothing else.
         return Change(
-            event=dossier.event(Outcome.RESUMED),
+            event=record.event(Outcome.RESUMED, found),
             root_id=facts.context.root.session_id,
             claim=claim,
             supersedes=verdict.resumes.call_id,
         )
-    dossier.rules = dossier.would
-    event = dossier.event(Outcome.AUTHORIZED, code=_remarkable(dossier))
-    dossier.rules = ()
+    # What the Authorized event says beside the call: its rules are those that would have denied it.
+    code = "edited" if found.is_edited else "would_deny" if found.would else None
     return Change(
-        event=event,
+        event=record.event(Outcome.AUTHORIZED, found, code=code, rules=found.would, requests=verdict.granted),
         root_id=facts.context.root.session_id,
-        counters=facts.context.counters(dossier.tool, facts.settings.max_calls),
+        counters=facts.context.counters(record.tool, facts.settings.max_calls),
         reservation=verdict.reservation,
         requests=verdict.granted,
         claim=claim,
@@ -207,209 +206,44 @@ def _change(dossier: Dossier, verdict: Verdict) -> Change:
     )
 
 
-def _entry(dossier: Dossier, facts: Facts, keys: tuple[str, str]) -> LedgerEntry:
-    return LedgerEntry(
-        call_id=dossier.call_id,
-        key=keys[0],
-        twin_key=keys[1],
-        tool=dossier.tool,
-        principal=facts.context.principal,
-        chain=facts.context.chain,
-        session_id=facts.context.session_id,
-        digest=facts.effective.digest,
-        arguments=facts.effective.copy(),
-        is_edited=dossier.is_edited,
-    )
-
-
-def _remarkable(dossier: Dossier) -> str | None:
-    """What the Authorized event says beside the call: its rules are those that would have denied it."""
-    return "edited" if dossier.is_edited else "would_deny" if dossier.would else None
-
-
-def _refuse_conflict(dossier: Dossier, conflict: Conflict) -> None:
-    """Somebody else was first: refuse what cannot come back, judge the rest again."""
-    if conflict.what == "counter":
-        raise CallBudgetExhausted(dossier.tool) from None
-    if conflict.what in ("slot", "flag"):
-        dossier.rules = (conflict.name,)
-        violation = PolicyViolation(conflict.name, dossier.call_id, "another call was first")
-        raise PolicyDenied(dossier.tool, [violation]) from None
-
-
-class _Unusable(Exception):
-    """The tool ran, and nothing can be done with what it returned; `failure` is what the caller gets."""
-
-    def __init__(self, failure: ToolExecutionError, error: Exception) -> None:
-        super().__init__()
-        self.failure = failure
-        self.error_type = _type_name(error)
-
-
-def _execute(dossier: Dossier, facts: Facts) -> Flow[Any]:
-    """Steps 10 to 12: run it once, check what comes back, settle it with exactly one terminal event."""
-    port, limit = facts.port, facts.policy.output_bytes
-    step = Execute(port, dossier.call.bound, facts.effective.copy())
+def _record_authorized(change: Change) -> Flow[None]:
+    event = change.event
     try:
-        result = yield from step
-        taken = _take_in(dossier, facts, result)
-    except port.signals:
-        yield from _pause(dossier, facts)
-        raise
-    except _Unusable as unusable:
-        failure = unusable.failure
-        error_type = None if isinstance(failure, OutputTooLarge) else unusable.error_type
-        yield from _settle(dossier, CallState.FAILED, Outcome.FAILED, code=failure.code, error_type=error_type)
-        raise failure from None
-    except Exception as error:
-        raised = _as_failure(dossier, port, error, limit)
-        _remember(dossier, facts, str(raised), failed=True)
-        code = raised.code if isinstance(raised, OutputTooLarge) else ExecutionFailed.code
-        yield from _settle(dossier, CallState.FAILED, Outcome.FAILED, code=code, error_type=_type_name(error))
-        if raised is error:
-            raise
-        raise raised from None
-    except GeneratorExit:
-        raise  # the driver itself is gone: nothing can be settled, the trail shows Authorized without an end
-    except BaseException:
-        # Cancelled or interrupted: in the middle, nobody knows how far it came.
-        if step.started:
-            yield from _settle(dossier, CallState.UNKNOWN, Outcome.UNKNOWN, code="cancelled", quietly=True)
-        else:
-            yield from _settle(dossier, CallState.FAILED, Outcome.FAILED, code="cancelled", quietly=True)
-        raise
-    _remember(dossier, facts, result, failed=taken.is_failure)
-    if taken.is_failure:
-        yield from _settle(dossier, CallState.FAILED, Outcome.FAILED, code=ExecutionFailed.code)
-    else:
-        yield from _settle(dossier, CallState.DONE, Outcome.SUCCEEDED, output=taken.output)
-    return taken.handed_back
-
-
-@struct
-class _Taken:
-    """A result within its bounds: what the caller gets, what the ledger keeps of it, and whether it is a failure."""
-
-    handed_back: Any
-    output: Any
-    is_failure: bool
-
-
-def _take_in(dossier: Dossier, facts: Facts, result: Any) -> _Taken:
-    """Check a result and make of it what is handed back. Raises _Unusable."""
-    port = facts.port
-    try:
-        port.check_output(result, facts.policy.output_bytes)
-        is_failure = port.reports_failure(result)
-        handed_back = port.handed_back(dossier.call.bound, result, facts.effective.value, is_edited=dossier.is_edited)
-        output = port.encode(handed_back) if dossier.holds_claim and not is_failure else None
-    except PayloadTooLarge as error:
-        raise _Unusable(OutputTooLarge(dossier.tool, actual=error.actual, limit=error.limit), error) from None
-    except Exception as error:
-        # Its text is the tool's, or quotes the tool's: nobody has bounded it.
-        raise _Unusable(ExecutionFailed(dossier.tool), error) from None
-    return _Taken(handed_back=handed_back, output=output, is_failure=is_failure)
-
-
-def _remember(dossier: Dossier, facts: Facts, result: Any, *, failed: bool) -> None:
-    """Keep where the result's values came from, for rules that ask; of a failure, no part is trusted."""
-    origins = facts.context.origins
-    if not facts.rules.traces:
-        origins.missed()
-        return
-    try:
-        labels, arguments = facts.policy.labels("" if failed else dossier.tool), facts.effective.value
-        for view in (result,) if isinstance(result, str) else facts.port.seen(result):
-            origins.observe(dossier.tool, view, labels, arguments=arguments, call_id=dossier.call_id)
-    except Exception as error:  # its values are unknown; the call is done all the same, and has to be settled
-        origins.missed()
-        _log.error("the result of call %s is not traced: %s", dossier.call_id, _type_name(error))
-
-
-def _pause(dossier: Dossier, facts: Facts) -> Flow[None]:
-    """The framework paused the tool in the middle: it is entered again where the ledger can tell it is the same."""
-    keys = dossier.call_keys()
-    claim = _entry(dossier, facts, keys) if keys and not dossier.holds_claim else None  # a read-only call has none yet
-    if claim or dossier.holds_claim:
-        try:
-            yield from _settle(dossier, CallState.SUSPENDED, Outcome.SUSPENDED, claim=claim)
-            return
-        except Conflict:
-            pass  # the same call runs a second time beside this one, and was paused first
-    yield from _settle(dossier, CallState.UNKNOWN, Outcome.UNKNOWN, code="suspended")
-
-
-def _as_failure(dossier: Dossier, port: ToolPort, error: Exception, limit: int) -> Exception:
-    """What the caller gets for what the tool raised: its text is output too, untrusted and bounded."""
-    if port.wraps_errors:
-        return ExecutionFailed(dossier.tool)
-    try:
-        measure(str(error), limit)
-    except PayloadTooLarge as over:
-        return OutputTooLarge(dossier.tool, actual=over.actual, limit=over.limit)
-    except Exception:
-        return ExecutionFailed(dossier.tool)
-    return error
-
-
-def _settle(
-    dossier: Dossier,
-    state: CallState,
-    outcome: Outcome,
-    *,
-    code: str | None = None,
-    error_type: str | None = None,
-    output: Any = None,
-    claim: LedgerEntry | None = None,
-    quietly: bool = False,
-) -> Flow[None]:
-    event = dossier.event(outcome, code=code, error_type=error_type)
-    claimed = dossier.holds_claim
-    try:
-        settlement = Settlement(
-            event=event, claimed=claimed, state=state, claim=claim, output=output, keep_ns=_KEEP_OUTPUT_NS
-        )
-        yield from Settle(settlement)
         yield from Record(event, stored=True)
-    except Conflict:
-        raise
     except Exception as error:
-        _log.error("the outcome of call %s could not be recorded: %s", dossier.call_id, _type_name(error))
-        if quietly:  # a cancellation is on its way, and must not be swallowed
-            return
-        raise OutcomeUnaudited(dossier.tool, outcome=outcome.value, reason=_type_name(error)) from error
+        try:
+            yield from Release(change)
+        except Exception as failure:
+            # What was taken stays taken: too little is left, never too much.
+            _log.error("call %s: what it took was not given back: %s", event.call_id, type_name(failure))
+        raise AuditUnavailable(event.tool) from error
 
 
-_KEEP_OUTPUT_NS = 24 * 3600 * 1_000_000_000
-
-
-def _record(dossier: Dossier, event: AuditEvent) -> Flow[None]:
+def _record(event: AuditEvent) -> Flow[None]:
     try:
         yield from Record(event)
     except Exception as error:
-        raise AuditUnavailable(dossier.tool) from error
+        raise AuditUnavailable(event.tool) from error
 
 
-def _record_denial(dossier: Dossier, error: ToolExecutionError) -> Flow[None]:
+def _deny(record: CallRecord, refusal: Refusal, notes: list[str]) -> Flow[None]:
     """Write the one Denied event; where it cannot be written, that is the denial."""
+    error, found, context = refusal.error, refusal.found, record.call.context
+    if error.request_id is None and found.requests:
+        error.request_id = found.requests[-1].id
     if isinstance(error, AuditUnavailable | StoreUnavailable):
         return  # there is nowhere to write it
-    context, keys = dossier.call.context, dossier.call_keys()
-    event = dossier.event(Outcome.DENIED, code=error.code)
+    event = record.event(Outcome.DENIED, found, code=error.code, rules=found.refusing, requests=found.requests)
     # Of a session that is over there is no end of denials: they are counted, and each call is not remembered.
-    is_over = isinstance(error, NoSession)
+    is_over, keys = isinstance(error, NoSession), record.keys(found)
     try:
         root_id, call_key = context.root.session_id if context else "", keys[0] if keys and not is_over else None
         count = yield from Deny(event, root_id, call_key)
         if not count:
             return  # the framework entered a denied call again
-        if dossier.risk is not None and not is_over and not dossier.requests:
-            yield from _note(dossier)
+        if found.risk is not None and not is_over and not found.requests:
+            yield from _note(record, found, notes)
         if is_recorded(count):
             yield from Record(event.repeated(count), stored=True)
     except Exception as failure:
-        raise AuditUnavailable(dossier.tool) from failure
-
-
-def _type_name(error: BaseException) -> str:
-    return type(error).__name__[:64]
+        raise AuditUnavailable(record.tool) from failure

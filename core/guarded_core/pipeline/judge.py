@@ -27,7 +27,8 @@ from guarded_core.ground.ids import new_id
 from guarded_core.ground.payload import Payload, PayloadLimits, PayloadRefused, PayloadTooLarge, freeze, parse
 from guarded_core.ground.struct import struct
 from guarded_core.ground.violation import PolicyViolation
-from guarded_core.pipeline.call import Call, Dossier
+from guarded_core.pipeline.call import Call
+from guarded_core.pipeline.record import CallRecord, Found
 from guarded_core.pipeline.steps import Flow, Load
 from guarded_core.policy.policy import ToolExecutionPolicy, ToolSettings
 from guarded_core.rules.case import Action, Case, Reservation
@@ -62,8 +63,17 @@ class Facts:
 class Replay:
     """A call that ran before: what the ledger has of it, and whose tool it is."""
 
+    found: Found
     port: ToolPort
     entry: LedgerEntry
+
+
+@struct
+class Refusal:
+    """A judgement that refused: why, and what it had found until then."""
+
+    found: Found
+    error: ToolExecutionError
 
 
 @struct
@@ -71,6 +81,7 @@ class Verdict:
     """A judgement that refused nothing: what the call has to take, and whether a person is to be asked first.
 
     Attributes:
+        found: what events say of the call from now on.
         facts: what it stands on.
         reservation: window slots and flags.
         granted: approved requests to consume.
@@ -79,6 +90,7 @@ class Verdict:
         resumes: the paused entry that is entered again; then nothing else is taken.
     """
 
+    found: Found
     facts: Facts
     reservation: Reservation
     granted: tuple[ApprovalRequest, ...] = ()
@@ -93,24 +105,37 @@ class Verdict:
         return self.resumes is not None or any(request.call_key for request in asked)
 
 
-def judge(dossier: Dossier) -> Flow[Verdict | Replay]:
-    """Steps 1 to 8, by one policy and one snapshot of the store; a call that ran before is replayed."""
-    call, authority, tool = dossier.call, dossier.authority, dossier.tool
+def judge(record: CallRecord, before: Found | None = None) -> Flow[Verdict | Replay | Refusal]:
+    """Steps 1 to 8, by one policy and one snapshot of the store; a call that ran before is replayed.
+
+    Args:
+        record: the call.
+        before: what an earlier judgement of it found: what a person was shown, or changed, stays as it is.
+    """
+    found = before or Found(call_id=record.call_id)
+    try:
+        return (yield from _judge(record, found))
+    except ToolExecutionError as error:
+        return Refusal(found=found, error=error)
+
+
+def _judge(record: CallRecord, found: Found) -> Flow[Verdict | Replay]:
+    call, authority, tool = record.call, record.authority, record.tool
     context = call.context
-    policy = dossier.policy = authority.policy()
+    policy = found.policy = authority.policy()
     if context is None or not context.is_open:
         raise NoSession(tool, call.no_context)
     port = call.port
     if port is None:
         raise authority.unknown(tool)
-    dossier.spec = port.spec
-    settings, risk = _authorise(dossier, policy, port, context)
+    found.spec = port.spec
+    settings, risk = _authorise(record, found, policy, port, context)
 
     bounded = _bound(tool, call.arguments, policy.limits)
-    dossier.raw_digest = bounded.digest if isinstance(bounded, Payload) else ""
+    found.raw_digest = bounded.digest if isinstance(bounded, Payload) else ""
     rules = authority.rules(policy, context)
     windows = rules.windows(tool, context.scope)
-    query = context.query(tool, settings.max_calls, windows=windows, call_keys=dossier.call_keys())
+    query = context.query(tool, settings.max_calls, windows=windows, call_keys=record.keys(found))
     try:
         snapshot = yield from Load(query)
     except Exception as error:
@@ -120,7 +145,7 @@ def judge(dossier: Dossier) -> Flow[Verdict | Replay]:
     paused = None
     if snapshot.entry is not None:
         if _is_finished(tool, snapshot.entry, snapshot.now_ns):
-            return Replay(port=port, entry=snapshot.entry)
+            return Replay(found=found, port=port, entry=snapshot.entry)
         paused = snapshot.entry if snapshot.entry.state is CallState.SUSPENDED else None
     if paused is None and any(
         snapshot.spent[counter.key] >= counter.limit for counter in context.counters(tool, settings.max_calls)
@@ -130,14 +155,14 @@ def judge(dossier: Dossier) -> Flow[Verdict | Replay]:
     if not isinstance(bounded, Payload):
         raise bounded
     if paused is not None:
-        dossier.call_id, dossier.is_edited = paused.call_id, paused.is_edited
-        dossier.effective = freeze(paused.arguments, policy.limits)
+        found.call_id, found.is_edited = paused.call_id, paused.is_edited
+        found.effective = freeze(paused.arguments, policy.limits)
     try:
-        if dossier.effective is None:
-            given = _given(dossier, port, snapshot, bounded, settings, policy.limits)
+        if found.effective is None:
+            given = _given(record, found, port, snapshot, bounded, settings, policy.limits)
             # What a person was shown of a call is effective already; the model wrote something else.
-            dossier.written = given if dossier.is_edited else bounded
-            dossier.effective = _effective(call, port, settings, given, policy)
+            found.written = given if found.is_edited else bounded
+            found.effective = _effective(call, port, settings, given, policy)
         facts = Facts(
             context=context,
             policy=policy,
@@ -146,23 +171,23 @@ def judge(dossier: Dossier) -> Flow[Verdict | Replay]:
             rules=rules,
             risk=risk,
             snapshot=snapshot,
-            effective=dossier.effective,
+            effective=found.effective,
         )
         if paused is not None:
-            return Verdict(facts=facts, reservation=Reservation(), resumes=paused)
-        reservation, reasons = _apply_rules(dossier, facts)
+            return Verdict(found=found, facts=facts, reservation=Reservation(), resumes=paused)
+        reservation, reasons = _apply_rules(record, found, facts)
     except (InputTooLarge, InvalidPayload, PolicyDenied) as refusal:
-        if dossier.is_edited:
+        if found.is_edited:
             raise EditRefused(tool, refusal) from None
         raise
-    return _approval(dossier, facts, reservation, reasons)
+    return _approval(record, found, facts, reservation, reasons)
 
 
 def _authorise(
-    dossier: Dossier, policy: ToolExecutionPolicy, port: ToolPort, context: ToolExecutionContext
+    record: CallRecord, found: Found, policy: ToolExecutionPolicy, port: ToolPort, context: ToolExecutionContext
 ) -> tuple[ToolSettings, ToolRisk]:
     """Step 2: allowlist and principal's set; one Unauthorized for both, so that neither can be probed."""
-    tool = dossier.tool
+    tool = record.tool
     settings = policy.settings(tool)
     if settings is None or tool not in context.tools:
         raise Unauthorized(tool)
@@ -171,11 +196,11 @@ def _authorise(
     if risk is None:
         # Nobody said how dangerous it is.
         raise Unauthorized(tool)
-    dossier.risk = risk
+    found.risk = risk
     pinned = settings.schema_sha256
-    if (pinned is not None and pinned != spec.fingerprint) or _has_drifted(port, dossier.call):
+    if (pinned is not None and pinned != spec.fingerprint) or _has_drifted(port, record.call):
         raise PolicyDenied(
-            tool, [PolicyViolation("tool_changed", dossier.call_id, "the tool is not what was registered")]
+            tool, [PolicyViolation("tool_changed", found.call_id, "the tool is not what was registered")]
         )
     return settings, risk
 
@@ -222,7 +247,8 @@ def _is_finished(tool: str, entry: LedgerEntry, now_ns: int) -> bool:
 
 
 def _given(
-    dossier: Dossier,
+    record: CallRecord,
+    found: Found,
     port: ToolPort,
     snapshot: Snapshot,
     proposed: Payload,
@@ -233,15 +259,15 @@ def _given(
 
     Computed defaults stay as shown when a framework enters the call again.
     """
-    request, keys = dossier.edit, dossier.call_keys()
+    request, keys = found.edit, record.keys(found)
     if request is None and keys is not None:
         request = next((asked for asked in reversed(snapshot.requests) if asked.call_key == keys[0]), None)
     if request is None:
         return proposed
     if request.replaces is not None:
-        dossier.edit, dossier.is_edited, dossier.requests = request, True, (request,)
+        found.edit, found.is_edited, found.requests = request, True, (request,)
     not_the_models = port.set_by_application.union(settings.binds)
-    return _bounded(dossier.tool, _without(request.arguments, not_the_models), limits)
+    return _bounded(record.tool, _without(request.arguments, not_the_models), limits)
 
 
 def _without(arguments: dict[str, Any], names: frozenset[str]) -> dict[str, Any]:
@@ -283,83 +309,85 @@ def _injected(call: Call, tool: str, names: tuple[str, ...]) -> dict[str, Any]:
     return {name: injected[name] for name in names}
 
 
-def _apply_rules(dossier: Dossier, facts: Facts) -> tuple[Reservation, tuple[str, ...]]:
+def _apply_rules(record: CallRecord, found: Found, facts: Facts) -> tuple[Reservation, tuple[str, ...]]:
     """Step 7: every rule over the effective arguments; all violations in order. Deny beats ask beats allow."""
-    judgement = _judgement(dossier, facts)
-    dossier.would, dossier.asks = judgement.would, judgement.asks
+    judgement = _judgement(record, found, facts)
+    found.would, found.asks = judgement.would, judgement.asks
     if judgement.violations:
-        dossier.rules = tuple(violation.policy_name for violation in judgement.violations)
-        raise PolicyDenied(dossier.tool, judgement.violations)
+        found.refusing = tuple([violation.policy_name for violation in judgement.violations])
+        raise PolicyDenied(record.tool, judgement.violations)
     reasons = tuple([ask.policy_name for ask in judgement.asks])
     if facts.risk.needs_approval and not (judgement.proven and facts.settings.approval == "unproven"):
         reasons = (f"risk:{facts.risk.value}", *reasons)
     return judgement.reservation, reasons
 
 
-def _judgement(dossier: Dossier, facts: Facts) -> Judgement:
+def _judgement(record: CallRecord, found: Found, facts: Facts) -> Judgement:
     """What the rules in force say."""
-    if not facts.rules.rules_for(dossier.tool):
+    if not facts.rules.rules_for(record.tool):
         return SILENT
     case = Case(
-        action=Action(tool=dossier.tool, parameters=facts.effective.value, id=dossier.call_id),
-        written=None if dossier.written in (None, facts.effective) else dossier.written.value,
+        action=Action(tool=record.tool, parameters=facts.effective.value, id=found.call_id),
+        written=None if found.written in (None, facts.effective) else found.written.value,
         reading=facts.spec.reading,
         scope=facts.context.scope,
         used=facts.snapshot.used,
         flags=facts.snapshot.flags,
-        state=dossier.authority.state,
+        state=record.authority.state,
         origins=facts.context.origins,
     )
     return facts.rules.judge(case)
 
 
-def _approval(dossier: Dossier, facts: Facts, reservation: Reservation, reasons: tuple[str, ...]) -> Verdict:
+def _approval(
+    record: CallRecord, found: Found, facts: Facts, reservation: Reservation, reasons: tuple[str, ...]
+) -> Verdict:
     """Step 8: where risk, a rule or doubt asks for it, an approval of exactly this, or the request for one."""
     if facts.effective.digest in facts.snapshot.doubtful:
         reasons = (*reasons, "outcome_unknown")
-    if dossier.is_edited:  # by whom is on record, and the edit used once, also where nothing else asks
+    if found.is_edited:  # by whom is on record, and the edit used once, also where nothing else asks
         reasons = reasons or ("edited",)
     if not reasons:
-        return Verdict(facts=facts, reservation=reservation)
-    wanted = _request(dossier, facts, reasons)
+        return Verdict(found=found, facts=facts, reservation=reservation)
+    wanted = _request(record, found, facts, reasons)
     live = [request for request in facts.snapshot.requests if request.is_live(facts.snapshot.now_ns)]
     covering = [request for request in live if request.covers(wanted)]
     granted = _granted(covering, facts.settings, facts.context.chain)
     if granted:
-        return Verdict(facts=facts, reservation=reservation, granted=granted)
+        return Verdict(found=found, facts=facts, reservation=reservation, granted=granted)
     for request in covering:
         if request.state is RequestState.REJECTED:
-            dossier.requests = (request,)
+            found.requests = (request,)
             vote = request.votes[-1]
-            raise (AnsweredByPerson if vote.responds else ApprovalRejected)(dossier.tool, vote.reason)
+            raise (AnsweredByPerson if vote.responds else ApprovalRejected)(record.tool, vote.reason)
     for request in covering:
         if request.state is RequestState.PENDING:
-            return Verdict(facts=facts, reservation=reservation, ask=request)
-    if not dossier.authority.asks and any(request.approves_another_payload(wanted) for request in live):
-        raise ApprovalPayloadMismatch(dossier.tool)
-    return Verdict(facts=facts, reservation=reservation, ask=wanted, is_new=True)
+            return Verdict(found=found, facts=facts, reservation=reservation, ask=request)
+    if not record.authority.asks and any(request.approves_another_payload(wanted) for request in live):
+        raise ApprovalPayloadMismatch(record.tool)
+    return Verdict(found=found, facts=facts, reservation=reservation, ask=wanted, is_new=True)
 
 
-def _request(dossier: Dossier, facts: Facts, reasons: tuple[str, ...]) -> ApprovalRequest:
+def _request(record: CallRecord, found: Found, facts: Facts, reasons: tuple[str, ...]) -> ApprovalRequest:
     context, settings, now_ns = facts.context, facts.settings, facts.snapshot.now_ns
-    keys, hidden = dossier.call_keys(), facts.port.set_by_application.difference(settings.binds)
+    keys, hidden = record.keys(found), facts.port.set_by_application.difference(settings.binds)
     return ApprovalRequest(
         id=new_id(),
-        tool=dossier.tool,
+        tool=record.tool,
         digest=facts.effective.digest,
         fingerprint=facts.spec.fingerprint,
-        policy=facts.policy.tool_hash(dossier.tool),
+        policy=facts.policy.tool_hash(record.tool),
         principal=context.principal,
         on_behalf_of=context.on_behalf_of,
         session_id=context.session_id,
         call_key=keys[0] if keys else None,
-        tool_call_id=dossier.call.key.tool_call_id if dossier.call.key else None,
+        tool_call_id=record.call.key.tool_call_id if record.call.key else None,
         risk=facts.risk,
         reasons=reasons,
         arguments=facts.effective.copy() | dict.fromkeys(hidden, SET_BY_APPLICATION),
         required=settings.approvals,
         self_approval=settings.self_approval,
-        replaces=dossier.edit.id if dossier.edit else None,
+        replaces=found.edit.id if found.edit else None,
         created_ns=now_ns,
         expires_ns=now_ns + settings.expires_seconds * 1_000_000_000,
     )

@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from guarded_core.approvals.request import ApprovalRequest
-from guarded_core.ground.errors import PolicyDenied, Step, ToolExecutionError
+from guarded_core.ground.errors import PolicyDenied, Step
 from guarded_core.ground.shown import Shown
 from guarded_core.ground.violation import PolicyViolation
-from guarded_core.pipeline.call import Authority, Call, open_dossier
-from guarded_core.pipeline.judge import Replay, judge
+from guarded_core.pipeline.call import Authority, Call
+from guarded_core.pipeline.judge import Refusal, Replay, judge
+from guarded_core.pipeline.record import open_record
 from guarded_core.pipeline.steps import Flow
 
 
@@ -41,23 +42,19 @@ class Decision(Shown):
 
 def preview(call: Call, authority: Authority) -> Flow[Decision]:
     """Judge a call; nothing is spent, asked or recorded."""
-    dossier = open_dossier(call, authority)
-    try:
-        verdict = yield from judge(dossier)
-    except ToolExecutionError as error:
-        violations = error.violations if isinstance(error, PolicyDenied) else ()
+    verdict = yield from judge(open_record(call, authority))
+    found = verdict.found
+    if isinstance(verdict, Refusal):
+        error = verdict.error
         return Decision(
             outcome="deny",
             code=error.code,
             step=error.step,
             message=str(error),
-            violations=violations,
-            would_deny=dossier.would,
+            violations=error.violations if isinstance(error, PolicyDenied) else (),
+            would_deny=found.would,
         )
     request = None if isinstance(verdict, Replay) else verdict.ask
     return Decision(
-        outcome="ask" if request else "allow",
-        approval_request=request,
-        would_deny=dossier.would,
-        asks=dossier.asks,
+        outcome="ask" if request else "allow", approval_request=request, would_deny=found.would, asks=found.asks
     )
