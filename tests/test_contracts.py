@@ -134,6 +134,15 @@ def test_core_imports_are_no_circle() -> None:
     graphlib.TopologicalSorter(CORE_GRAPH).prepare()
 
 
+def test_the_architecture_page_shows_the_layers() -> None:
+    """Its table has each of `LAYERS` in order, its picture names each, and every file that it names is there."""
+    page, picture = (ROOT / "docs" / "architecture.md").read_text(), (ROOT / "docs" / "layers.svg").read_text()
+    rooms = re.findall(r"^\| `([\w.]+)` \|", page, re.MULTILINE)
+    assert rooms == [room for room in LAYERS if room]
+    assert [room for room in rooms if not re.search(rf"\b{room.split('.')[0]}\b", picture)] == []
+    assert [path for path in re.findall(r"`((?:\w+/)+\w+\.py)`", page) if not (ROOT / path).exists()] == []
+
+
 @pytest.mark.parametrize("module", CORE)
 def test_core_imports_no_framework(module: str) -> None:
     """The core imports no framework and no adapter, not even for types; the command line may, in its functions."""

@@ -46,7 +46,7 @@ def test_example_runs(page: str, name: str, tmp_path: Path) -> None:
     assert run.returncode == 0, run.stdout + run.stderr
 
 
-@pytest.mark.parametrize("page", [*PAGES, "SECURITY.md", "CHANGELOG.md", "docs/scaling.md"])
+@pytest.mark.parametrize("page", [*PAGES, "SECURITY.md", "CHANGELOG.md", "docs/scaling.md", "docs/architecture.md"])
 def test_links_lead_somewhere(page: str) -> None:
     """Every link to a file of the project is to one that is there."""
     links = re.findall(r"\]\((?!https?:|#)([^)#]+)", (ROOT / page).read_text())
