@@ -395,14 +395,15 @@ class TestTime:
         assert (again.arguments, again.replaces, again.votes) == (EDIT, new.id, ())
 
     def test_revoking(self) -> None:
-        """A request that was changed is over; what it became can be taken back: the model's own call asks again."""
+        """A request that was changed is over; what it became can be taken back, and then the call is refused."""
         desk = Desk()
         new = desk.edited()
         with pytest.raises(InvalidApproval, match="edited already"):
             desk.approvals.revoke(str(new.replaces))
         desk.approvals.revoke(new.id)
-        again = desk.asked()
-        assert (again.arguments, again.replaces) == (SENT, None)
+        with pytest.raises(ApprovalRejected, match="taken back"):
+            desk.call(KEY)
+        assert desk.ran == []
 
 
 REFUSED: list[Any] = [
@@ -479,7 +480,7 @@ class TestAskedAgain:
 
     @pytest.mark.parametrize("other", [RequestState.REVOKED, RequestState.REJECTED, RequestState.EDITED])
     def test_somebody_is_first(self, other: RequestState) -> None:
-        """Where what a person wrote ends otherwise just then, the whole is asked about all the same, and once."""
+        """Where what a person wrote is changed just then, the new one is asked about; where it is refused, nothing."""
 
         class Raced(MemoryStore):
             raced = False
@@ -496,9 +497,13 @@ class TestAskedAgain:
 
         approver = ScriptedApprover([Answer(by="kim", approve=True, arguments=INCOMPLETE), True], by="lee")
         desk = Desk(approver, store=Raced())
-        cents = 400 if other is RequestState.EDITED else 500
-        assert desk.call() == f"paid {cents}"
-        assert [request.arguments for request in approver.asked] == [SENT, EDIT | {"cents": cents}]
+        if other is not RequestState.EDITED:
+            with pytest.raises(ApprovalRejected):
+                desk.call()
+            assert desk.ran == []
+            return
+        assert desk.call() == "paid 400"
+        assert [request.arguments for request in approver.asked] == [SENT, EDIT | {"cents": 400}]
 
     def test_an_application_sets_some(self, key: CallKey | None) -> None:
         """What the application sets is not the person's to give: it is put in, asked about by name, and runs."""

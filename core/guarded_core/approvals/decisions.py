@@ -22,7 +22,10 @@ class RequestStore(Protocol):
         """All requests of a session, or of all, oldest first."""
 
     def replace_request(self, old: ApprovalRequest, new: ApprovalRequest, added: ApprovalRequest | None = None) -> bool:
-        """Put `new` where `old` is, if it still is, and keep `added` too; compare by id and version."""
+        """Put `new` where `old` is, if it still is, and keep `added` too; compare by id and version.
+
+        One that `is_refused`, about a call with a key, is found by that key from then on, and never expires.
+        """
 
 
 class Approvals:

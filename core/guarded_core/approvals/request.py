@@ -146,6 +146,11 @@ class ApprovalRequest(Shown):
         """Whether it has not expired."""
         return now_ns < self.expires_ns
 
+    @property
+    def is_refused(self) -> bool:
+        """Whether it ended without a yes: for the very call that it is about, that is final."""
+        return self.state in (RequestState.REJECTED, RequestState.REVOKED)
+
     def covers(self, wanted: ApprovalRequest) -> bool:
         """Whether an approval of this one is an approval of `wanted`: every bound field is the same."""
         return (

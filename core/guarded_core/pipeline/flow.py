@@ -26,7 +26,7 @@ from guarded_core.ground.errors import (
 from guarded_core.ground.violation import PolicyViolation
 from guarded_core.pipeline.call import Authority, Call
 from guarded_core.pipeline.execution import Admission, entry_of, execute, type_name
-from guarded_core.pipeline.judge import Refusal, Replay, Verdict, judge
+from guarded_core.pipeline.judge import Refusal, Replay, Verdict, judge, refused
 from guarded_core.pipeline.record import CallRecord, Found, open_record
 from guarded_core.pipeline.steps import AddRequest, Ask, Commit, Decide, Deny, Flow, Record, Release
 from guarded_core.store.base import Change, Conflict, TooManyRequests, is_recorded
@@ -35,6 +35,10 @@ from guarded_core.tools.spec import ToolRisk
 _log = logging.getLogger("guarded_core")
 
 _MAX_EDITS = 16  # an approver's code that always answers with the same, incomplete arguments must not go on for ever
+
+# Each conflict is another call's gain: an approval used, a claim taken. More of them than a session's calls that can
+# wait for a person at once: the store contradicts itself.
+_MAX_CONFLICTS = 64
 
 
 def enforce(call: Call, authority: Authority) -> Flow[Any]:
@@ -65,6 +69,7 @@ def enforce(call: Call, authority: Authority) -> Flow[Any]:
 def _admit(record: CallRecord, notes: list[str]) -> Flow[Admission | Replay | Refusal]:
     """Steps 1 to 9: judge, ask, judge again, commit."""
     found: Found | None = None
+    conflicts = 0
     while True:
         verdict = yield from judge(record, found)
         if not isinstance(verdict, Verdict):
@@ -80,6 +85,10 @@ def _admit(record: CallRecord, notes: list[str]) -> Flow[Admission | Replay | Re
                 found = yield from _ask(record, found, verdict, verdict.ask)
                 continue
             admission = yield from _commit(record, found, verdict)
+            conflicts += 1
+            if admission is None and conflicts >= _MAX_CONFLICTS:
+                _log.error("call %s: the store refuses it for ever, and does not show why", found.call_id)
+                raise StoreUnavailable(record.tool)
         except ToolExecutionError as error:
             return Refusal(found=found, error=error)
         if admission is not None:
@@ -124,6 +133,9 @@ def _ask(record: CallRecord, found: Found, verdict: Verdict, request: ApprovalRe
         raise HumanApprovalRequired(tool, request) from error
     except Exception as error:
         raise StoreUnavailable(tool) from error
+    if decided.is_refused:
+        found.requests = (decided,)
+        raise refused(tool, decided)
     if decided.id != request.id:  # with other arguments: the call is judged with them from the start
         if found.edits == _MAX_EDITS:
             raise HumanApprovalRequired(tool, decided)
@@ -142,11 +154,16 @@ def _keep(record: CallRecord, found: Found, request: ApprovalRequest) -> Flow[Fo
         is_kept = yield from AddRequest(request, record.authority.max_pending, ended)
         if ended is not None and not is_kept:
             decided = yield from Decide(ended.id, None)
+            if decided.is_refused:
+                found.requests = (decided,)
+                raise refused(record.tool, decided)
             return replace(found, edit=decided, effective=None)
     except TooManyRequests:
         raise HumanApprovalRequired(
             record.tool, message="Too many calls of this session wait for a person already. It did not run."
         ) from None
+    except ToolExecutionError:
+        raise
     except Exception as error:
         raise StoreUnavailable(record.tool) from error
     yield from _record(record.event(Outcome.ASKED, found, rules=request.reasons, requests=found.requests))

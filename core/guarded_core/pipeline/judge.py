@@ -147,6 +147,9 @@ def _judge(record: CallRecord, found: Found) -> Flow[Verdict | Replay]:
         if _is_finished(tool, snapshot.entry, snapshot.now_ns):
             return Replay(found=found, port=port, entry=snapshot.entry)
         paused = snapshot.entry if snapshot.entry.state is CallState.SUSPENDED else None
+    if snapshot.refused is not None:
+        found.requests = (snapshot.refused,)
+        raise refused(tool, snapshot.refused)
     if paused is None and any(
         snapshot.spent[counter.key] >= counter.limit for counter in context.counters(tool, settings.max_calls)
     ):
@@ -358,14 +361,21 @@ def _approval(
     for request in covering:
         if request.state is RequestState.REJECTED:
             found.requests = (request,)
-            vote = request.votes[-1]
-            raise (AnsweredByPerson if vote.responds else ApprovalRejected)(record.tool, vote.reason)
+            raise refused(record.tool, request)
     for request in covering:
         if request.state is RequestState.PENDING:
             return Verdict(found=found, facts=facts, reservation=reservation, ask=request)
     if not record.authority.asks and any(request.approves_another_payload(wanted) for request in live):
         raise ApprovalPayloadMismatch(record.tool)
     return Verdict(found=found, facts=facts, reservation=reservation, ask=wanted, is_new=True)
+
+
+def refused(tool: str, request: ApprovalRequest) -> ApprovalRejected:
+    """What became of a call that a person refused, or answered in the tool's place: no rule has a say any more."""
+    if request.state is RequestState.REVOKED:
+        return ApprovalRejected(tool, "the question, or its approval, was taken back")
+    vote = request.votes[-1]
+    return (AnsweredByPerson if vote.responds else ApprovalRejected)(tool, vote.reason)
 
 
 def _request(record: CallRecord, found: Found, facts: Facts, reasons: tuple[str, ...]) -> ApprovalRequest:

@@ -66,6 +66,7 @@ class Snapshot:
         flags: of the session tree.
         requests: the session's requests for the tool that are pending, approved or rejected, oldest first.
         entry: the ledger's entry of the call, by its key or else its twin key.
+        refused: the request about this very call that a person refused, answered or took back, however long ago.
         doubtful: digests of the caller's calls of this tool whose outcome is unknown.
         denials: how many of the session tree's calls were denied so far.
     """
@@ -76,6 +77,7 @@ class Snapshot:
     flags: frozenset[str] = frozenset()
     requests: tuple[ApprovalRequest, ...] = ()
     entry: LedgerEntry | None = None
+    refused: ApprovalRequest | None = None
     doubtful: frozenset[str] = frozenset()
     denials: int = 0
 

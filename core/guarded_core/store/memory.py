@@ -82,6 +82,7 @@ class MemoryStore:
         self._by_session: defaultdict[str, dict[str, None]] = defaultdict(dict)  # in order
         self._ledger: dict[str, LedgerEntry] = {}
         self._claims: dict[str, str] = {}
+        self._refused: dict[str, ApprovalRequest] = {}
         self._doubtful: defaultdict[tuple[str, str], dict[str, str]] = defaultdict(dict)
         self._outputs: deque[tuple[int, str]] = deque()
         self._denied: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
@@ -121,6 +122,7 @@ class MemoryStore:
                 if query.session_id in self._by_session
                 else (),
                 entry=self._entry(query.call_keys, now_ns) if query.call_keys else None,
+                refused=self._refused.get(query.call_keys[0]) if query.call_keys else None,
                 doubtful=frozenset(self._doubtful.get((query.principal, query.tool), {}).values()),
                 denials=sum(denials.values()) if denials else 0,
             )
@@ -227,6 +229,8 @@ class MemoryStore:
             if current is None or current.version != old.version:
                 return False
             self._requests[old.id] = new
+            if new.is_refused and new.call_key is not None:
+                self._refused.setdefault(new.call_key, new)
             if added is not None:
                 self._keep(added)
             return True

@@ -152,6 +152,16 @@ consume_request = (
     )
     .values(state=RequestState.CONSUMED.value, version=requests.c.version + 1)
 )
+# What a person refused is kept like a claim, by the key of the call that it was about.
+_REFUSED = "refused "
+refused_requests = select(claims.c.call_id).where(claims.c.key.startswith(_REFUSED))
+
+
+def refused_key(call_key: str) -> str:
+    """Where a refused request about the call of that key is found."""
+    return _REFUSED + call_key
+
+
 replace_request = update(requests).where(requests.c.id == bindparam("of"), requests.c.version == bindparam("was"))
 
 keep_entry = insert(ledger).values(claimed_ns=now_ns())
@@ -220,6 +230,11 @@ def snapshot(counter_count: int, window_count: int, key_count: int) -> Executabl
             or_(ledger.c.state == CallState.UNKNOWN.value, ledger.c.claimed_ns <= now - ABANDONED_NS),
         ),
     ]
+    if key_count:
+        refused = claims.join(requests, requests.c.id == claims.c.call_id)
+        request = {"state": requests.c.state, "version": requests.c.version, "body": requests.c.body}
+        of_key = claims.c.key == bindparam("refused", type_=Text)
+        parts.append(_part("refused", **request).select_from(refused).where(of_key))
     for n in range(counter_count):
         of_key = counters.c.key == bindparam(f"counter_{n}")
         parts.append(_part("counter", name=counters.c.key, number=counters.c.spent).where(of_key))

@@ -142,6 +142,8 @@ class SqlStore:
         keys = query.call_keys or ()
         values |= {f"counter_{n}": key for n, key in enumerate(query.counters)}
         values |= {f"key_{n}": key for n, key in enumerate(keys)}
+        if keys:
+            values["refused"] = sql.refused_key(keys[0])
         for n, window in enumerate(query.windows):
             values |= {f"window_{n}": window.key, f"interval_{n}": window.interval_ns}
         statement = sql.snapshot(len(query.counters), len(query.windows), len(keys))
@@ -158,6 +160,7 @@ class SqlStore:
             flags=frozenset(row.name for row in parts["flag"]),
             requests=tuple(map(_request, found)),
             entry=_entry(query.call_keys, parts["entry"], now_ns),
+            refused=_request(parts["refused"][0]) if parts["refused"] else None,
             doubtful=frozenset(row.name for row in parts["doubtful"]),
             denials=sum(row.number for row in parts["denials"]),
         )
@@ -274,6 +277,9 @@ class SqlStore:
 
         def work(connection: Connection) -> bool:
             replaced = connection.execute(sql.replace_request, values).rowcount > 0
+            if replaced and new.is_refused and new.call_key is not None:
+                held = {"key": sql.refused_key(new.call_key), "call_id": new.id, "supersedes": None}
+                connection.execute(self._database.statements.claim, held)
             if replaced and added is not None:
                 connection.execute(sql.add_request, request_row(added))
             return replaced
@@ -283,7 +289,7 @@ class SqlStore:
     def prune(self, now_ns: int | None = None) -> None:
         """Delete what has expired and nothing reads any more: requests, windows, and results kept for replays.
 
-        Budgets, claims, denials and events stay. Run it now and then; it may run beside calls.
+        Budgets, claims, denials, events and what people refused stay. Run it now and then; it may run beside calls.
 
         Args:
             now_ns: everything that expired until then, ns since the epoch; the database's clock by default.
@@ -302,7 +308,7 @@ class SqlStore:
             pass
         outputs = update(ledger).where(ledger.c.output.is_not(None), ledger.c.expires_ns <= until).values(output=None)
         self._database.transact(lambda connection: connection.execute(outputs))
-        expired = delete(requests).where(requests.c.expires_ns <= until)
+        expired = delete(requests).where(requests.c.expires_ns <= until, requests.c.id.not_in(sql.refused_requests))
         self._database.transact(lambda connection: connection.execute(expired))
 
     def _new_lanes(self) -> Lanes:
