@@ -51,6 +51,7 @@ class GuardMiddleware(AgentMiddleware[Any, Any, Any]):
 
     def __init__(self, guard: Guard, *, context: ToolExecutionContext | None = None) -> None:
         super().__init__()
+        guard.check_framework("langchain")
         self._guard = guard
         self._context = context
         self._lock = Lock()

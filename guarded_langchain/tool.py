@@ -202,6 +202,7 @@ def _guarded(
         if count > 1:
             raise DuplicateTool(name)
     gates = [_gate(tool, guard, risk, context) for tool in found]
+    guard.check_framework("langchain")
     guard.register(*gates)
     return [tool if isinstance(tool, GuardedTool) else _wrap(gate) for tool, gate in zip(found, gates, strict=True)]
 

@@ -67,6 +67,7 @@ def guard_tool(
     wanted = _wanted(tool, guard, context, risk=risk, schema=schema, code_execution=code_execution)
     if isinstance(wanted, GuardedTool):
         return wanted
+    guard.check_framework("llamaindex")
     guard.register(wanted.port)
     return GuardedTool(wanted)
 
@@ -96,6 +97,7 @@ def guard_tools(
             # An agent keeps the last tool of a name, and never says so.
             raise DuplicateTool(name)
         seen.add(name)
+    guard.check_framework("llamaindex")
     guard.register(*(one.port for one in wanted if not isinstance(one, GuardedTool)))
     guarded: list[Any] = [one if isinstance(one, GuardedTool) else GuardedTool(one) for one in wanted]
     return guarded

@@ -9,7 +9,7 @@ from typing import Any
 
 from workflows.events import InputRequiredEvent
 
-from guarded_core.approvals.approver import Attached
+from guarded_core.approvals.approver import Attached, CannotAsk
 from guarded_core.approvals.card import request_text
 from guarded_core.approvals.decisions import Approvals
 from guarded_core.approvals.request import Answer, ApprovalRequest, RequestState
@@ -52,18 +52,22 @@ class WorkflowApprover(Attached):
     again.
 
     Where no workflow can wait (outside one, for a call without an id, in an agent that is another one's guarded tool)
-    it has no answer, and the next approver is asked, if there is one.
+    it has no one to ask, and the next approver is asked, if there is one; where none can ask, the log says why.
     """
 
+    frameworks = frozenset({"llamaindex"})
+
     def ask(self, request: ApprovalRequest) -> Answer | None:
-        """None: a sync call cannot wait in a workflow."""
-        return None
+        """Raises CannotAsk: a sync call cannot wait in a workflow."""
+        raise CannotAsk("a sync call cannot wait in a workflow: await acall, or let an agent make it")
 
     async def aask(self, request: ApprovalRequest) -> Answer | None:
-        """Have the workflow's step wait; None where there is none."""
+        """Have the workflow's step wait. Raises CannotAsk where there is none that can."""
         step = compat.current_step()
         if step is None or request.call_key is None or is_nested(step):
-            return None
+            raise CannotAsk(
+                "no workflow can wait here: not outside one, for a call without an id, or inside another tool"
+            )
         asked = _requested(request)
         if step.was_restored(request.id):
             step.context.write_event_to_stream(asked)
@@ -128,5 +132,5 @@ def _requested(request: ApprovalRequest) -> ApprovalRequested:
         principal=request.principal,
         reasons=list(request.reasons),
         digest=request.digest,
-        text=request_text(request),
+        text=request_text(request, medium="plain"),
     )

@@ -95,12 +95,13 @@ class Guard(Shown):
         self.audit = _open_trail(audit, audit_keys, self.store)
         self._opened = [own for own, given in ((self.audit, audit), (self.store, store)) if own is not given]
         self.approvals = Approvals(self.store)
-        self._services = Services(store=self.store, sink=self.audit, approver=in_turn(approver, self.store))
+        self._approver = in_turn(approver, self.store)
+        self._services = Services(store=self.store, sink=self.audit, approver=self._approver)
         self.authority = Authority(
             policy=lambda: self._policy,
             engine=self.rules,
             state=self.state,
-            asks=bool(approver),
+            asks=self._approver is not None,
             digest_key=audit_keys.derive("payload digest") if audit_keys else None,
             max_denials=max_denials,
             max_pending=max_pending,
@@ -162,6 +163,15 @@ class Guard(Shown):
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+    def check_framework(self, framework: str) -> None:
+        """Raises GuardConfigurationError where there are approvers, and none can ask about a tool of this framework.
+
+        Args:
+            framework: "langchain" or "llamaindex".
+        """
+        if self._approver is not None:
+            self._approver.check_framework(framework)
 
     # Sessions
 

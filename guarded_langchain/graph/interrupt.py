@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from guarded_core.approvals.approver import Attached
+from guarded_core.approvals.approver import Attached, CannotAsk
 from guarded_core.approvals.card import request_text
 from guarded_core.approvals.decisions import Approvals
 from guarded_core.approvals.request import Answer, ApprovalRequest, RequestState
+from guarded_core.approvals.turns import off_the_loop
 from guarded_core.ground.errors import GuardConfigurationError, InvalidApproval
 from guarded_langchain.graph import compat, replies, resumes
 from guarded_langchain.graph.replies import DECISIONS, Decision
@@ -43,7 +43,7 @@ class InterruptApprover(Attached):
     was sent. Whatever is no answer to it shows the question again, and says why.
 
     Where no graph can be paused (outside one, without a checkpointer or thread_id, or for a call without an id) it has
-    no answer, and the next approver is asked, if there is one.
+    no one to ask, and the next approver is asked, if there is one; where none can ask, the application's log says why.
 
     Args:
         format: "hitl", LangChain's human-in-the-loop shape, or "agent_inbox", Agent Inbox's older one.
@@ -60,6 +60,8 @@ class InterruptApprover(Attached):
         GuardConfigurationError: a setting that does not exist, or that the installed LangGraph cannot serve.
         ImportError: LangGraph is not installed.
     """
+
+    frameworks = frozenset({"langchain"})
 
     def __init__(
         self,
@@ -92,20 +94,18 @@ class InterruptApprover(Attached):
         resumes.watch()
 
     def ask(self, request: ApprovalRequest) -> Answer | None:
-        """Interrupt the graph that this code runs in, unless a reply decides it; None where there is none."""
+        """Interrupt the graph that this code runs in, unless a reply decides it; CannotAsk where none is."""
         place = _pausable(request)
-        return None if place is None else self._ask(request, place, place.shown())
+        return self._ask(request, place, place.shown())
 
     async def aask(self, request: ApprovalRequest) -> Answer | None:
         """As `ask`; the store is read in a worker thread."""
         place = _pausable(request)
-        if place is None:
-            return None
-        return await asyncio.to_thread(self._ask, request, place, await place.ashown())
+        return await off_the_loop(self._ask, request, place, await place.ashown())
 
     def _ask(self, request: ApprovalRequest, place: compat.Place, interrupts: Sequence[compat.Shown]) -> Answer | None:
         if not self._is_known_again(place, request):
-            return None
+            raise CannotAsk("the graph keeps no checkpoints: compile it with a checkpointer")
         refusals = self._put_replies(request, interrupts)
         while self._is_pending(request):
             shown, where = self._show(place, request, interrupts)
@@ -210,9 +210,14 @@ class InterruptApprover(Attached):
                 del self._open[place.checkpoint]
 
 
-def _pausable(request: ApprovalRequest) -> compat.Place | None:
-    """Where the call could pause; None where its graph could not, or could not know it again."""
-    return None if request.tool_call_id is None else compat.current_place()
+def _pausable(request: ApprovalRequest) -> compat.Place:
+    """Where the call could pause. Raises CannotAsk where its graph could not, or could not know it again."""
+    if request.tool_call_id is None:
+        raise CannotAsk("a call without a tool call id cannot be paused: let a ToolNode or an agent make it")
+    place = compat.current_place()
+    if place is None:
+        raise CannotAsk("no graph can be paused here: it needs a checkpointer, and a thread_id in the run's config")
+    return place
 
 
 def _check(name: str, value: str, known: Collection[str]) -> None:
@@ -248,8 +253,8 @@ def _agent_inbox(request: ApprovalRequest, decisions: Sequence[Decision], refusa
 
 def _text(request: ApprovalRequest, refusal: str | None) -> str:
     """The question for interfaces that draw a description as Markdown."""
-    notice = "" if refusal is None else f"The last reply was not taken: {refusal}."
-    return request_text(request, medium="markdown", notice=notice)
+    text = request_text(request, medium="markdown")
+    return text if refusal is None else f"The last reply was not taken: {refusal}.\n\n{text}"
 
 
 def _binding(request: ApprovalRequest) -> dict[str, Any]:

@@ -178,31 +178,53 @@ class TestInTurn:
         assert asked == ["lee", "kim"]
 
 
+class Sends(io.StringIO):
+    """A stream that is no terminal: each line may name the request that waits then."""
+
+    def __init__(self, *lines: str) -> None:
+        super().__init__()
+        self._lines = list(lines)
+        self.guard: Guard | None = None
+
+    def readline(self, size: int | None = -1, /) -> str:
+        assert self.guard is not None
+        return self._lines.pop(0).format(id=self.guard.approvals.pending()[-1].id) + "\n" if self._lines else ""
+
+
 class TestConsole:
-    def ask(self, typed: str, way: Any) -> tuple[Any, str]:
-        screen = io.StringIO()
-        guard = make_guard(ConsoleApprover("lee", read=io.StringIO(typed), write=screen))
+    def ask(self, way: Any, *lines: str) -> tuple[Any, str]:
+        screen, sends = io.StringIO(), Sends(*lines)
+        sends.guard = guard = make_guard(ConsoleApprover("lee", read=sends, write=screen))
         try:
             return pay(guard, way), screen.getvalue()
         except (ApprovalRejected, HumanApprovalRequired) as error:
             return error, screen.getvalue()
 
-    def test_yes(self, way: Any) -> None:
-        """Typing y approves."""
-        assert self.ask("y\nticket 7\n", way)[0] == "paid"
+    @pytest.mark.parametrize("line", ["y {id}", "YES {id} ticket 7", "  y   {id:.8} why not"])
+    def test_yes(self, way: Any, line: str) -> None:
+        """Where input is no terminal, y with the request's id approves; the rest of the line is the reason."""
+        assert self.ask(way, line)[0] == "paid"
 
-    @pytest.mark.parametrize("typed", ["n\n\n", "\n\n", "yess\n\n", "ok\n\n"])
-    def test_anything_else_is_no(self, way: Any, typed: str) -> None:
-        """Anything but y or yes rejects."""
-        assert isinstance(self.ask(typed, way)[0], ApprovalRejected)
+    @pytest.mark.parametrize("line", ["n {id}", "no {id} not now"])
+    def test_no(self, way: Any, line: str) -> None:
+        """n with the request's id rejects, and the reason reaches the model."""
+        error = self.ask(way, line)[0]
+        assert isinstance(error, ApprovalRejected)
+        assert error.reason == ("not now" if "now" in line else "")
+
+    @pytest.mark.parametrize("line", ["y", "", "n", "y {id:.7}", "y 0123456789abcdef", "yess {id}", "{id}", "y\t{id}x"])
+    def test_a_line_that_names_no_request_answers_none(self, way: Any, line: str) -> None:
+        """Lines that were meant for another question, or for none, are passed over."""
+        assert isinstance(self.ask(way, line)[0], HumanApprovalRequired)
+        assert self.ask(way, line, "y {id}")[0] == "paid"
 
     def test_nobody_at_the_terminal(self, way: Any) -> None:
         """At the end of input nobody answers, and the call stays undecided."""
-        assert isinstance(self.ask("", way)[0], HumanApprovalRequired)
+        assert isinstance(self.ask(way)[0], HumanApprovalRequired)
 
     def test_the_payload_is_shown_whole_and_visible(self, way: Any) -> None:
         """Every argument is shown; invisible and bidirectional characters are spelt out."""
-        _, screen = self.ask("n\n\n", way)
+        _, screen = self.ask(way, "n {id}")
         assert '"amount": 500' in screen
         assert '"to": "Ann\\u202eX\\u200b"' in screen
         assert "user-17" in screen
@@ -210,8 +232,8 @@ class TestConsole:
 
     def test_what_differs_from_the_last_one_is_marked(self) -> None:
         """From the second call of a tool on, the payload shows what changed since the last one that was approved."""
-        screen = io.StringIO()
-        guard = make_guard(ConsoleApprover("lee", read=io.StringIO("y\n\nn\n\ny\n\n"), write=screen))
+        screen, sends = io.StringIO(), Sends("y {id}", "n {id}", "y {id}")
+        sends.guard = guard = make_guard(ConsoleApprover("lee", read=sends, write=screen))
         with guard.session("user-17", tools=["pay"]):
             guard.call("pay", {"amount": 5, "to": "Ann"})
             with pytest.raises(ApprovalRejected):

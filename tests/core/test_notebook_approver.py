@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -23,13 +25,14 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def typing(*lines: str) -> Callable[[str], str]:
-    """A prompt at which these lines are typed, and then the input ends."""
+    """A prompt at which these lines are typed, and then the input ends; CODE is the code that the prompt tells."""
     left = list(lines)
 
     def read(prompt: str) -> str:
         if not left:
             raise EOFError
-        return left.pop(0)
+        code = re.search(r"Type (\w{4}) for yes", prompt)
+        return left.pop(0).replace("CODE", code[1] if code else "CODE")
 
     return read
 
@@ -51,8 +54,8 @@ def pay(approver: NotebookApprover, *, is_async: bool = False) -> Any:
 @pytest.mark.parametrize("is_async", [False, True])
 class TestPrompt:
     def test_yes(self, shown: list[Any], is_async: bool) -> None:
-        """In a running cell the payload is displayed, escaped, and the answer is typed."""
-        assert pay(NotebookApprover("lee", read=typing("y", "")), is_async=is_async) == "paid"
+        """In a running cell the payload is displayed, escaped, and the code of this showing is typed."""
+        assert pay(NotebookApprover("lee", read=typing("CODE", "")), is_async=is_async) == "paid"
         (html,) = shown
         assert "&lt;b&gt;Ann&lt;/b&gt;\\u202e" in html.data
 
@@ -61,6 +64,34 @@ class TestPrompt:
         """Anything but y or yes rejects, with the reason that was typed."""
         with pytest.raises(ApprovalRejected, match="not now"):
             pay(NotebookApprover("lee", read=typing(typed, "not now")), is_async=is_async)
+
+    def test_a_plain_yes_is_no_code(self, shown: list[Any], is_async: bool) -> None:
+        """Of a financial call a y is no answer: it is asked again, with another code, three times at most."""
+        assert pay(NotebookApprover("lee", read=typing("y", "yes", "CODE", "")), is_async=is_async) == "paid"
+        with pytest.raises(HumanApprovalRequired):
+            pay(NotebookApprover("lee", read=typing("y", "y", "y", "CODE")), is_async=is_async)
+
+    async def test_the_loop_goes_on(self, shown: list[Any], is_async: bool) -> None:
+        """While a cell's prompt waits, other tasks of its loop run."""
+        beats = []
+
+        def read(prompt: str) -> str:
+            time.sleep(0.2)
+            beats.append("read")
+            return "n"
+
+        async def beat() -> None:
+            while "read" not in beats:
+                beats.append("beat")
+                await asyncio.sleep(0.01)
+
+        beating = asyncio.ensure_future(beat())
+        guard = Guard(ToolExecutionPolicy({"pay": "financial"}), approver=NotebookApprover("lee", read=read))
+        guard.tool(name="pay", description="Pay.")(lambda: None)
+        with guard.session("user-17", tools=["pay"]), pytest.raises(ApprovalRejected):
+            await guard.acall("pay", {})
+        await beating
+        assert beats.count("beat") > 5
 
     def test_nobody(self, shown: list[Any], is_async: bool) -> None:
         """Without anybody to type the call stays undecided."""

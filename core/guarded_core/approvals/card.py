@@ -37,7 +37,6 @@ def request_text(
     medium: Medium = "terminal",
     whole: bool = False,
     width: int = WIDTH,
-    notice: str = "",
 ) -> str:
     """A request as a person reads it: who, what, why, and the payload, drawn so that nothing in it is markup or layout.
 
@@ -47,12 +46,10 @@ def request_text(
         medium: where it is read; see `in_medium`.
         whole: fold no long text.
         width: columns of a line.
-        notice: stands above it.
     """
     compared = [] if last is None else ["  compared with the last call of this tool that was approved here:"]
     chain = " on behalf of ".join(map(shown, [request.principal, *reversed(request.on_behalf_of)]))
     lines = (
-        *([notice, ""] if notice else []),
         f"Approval wanted: {request.tool} ({request.risk.value if request.risk else 'no risk declared'})",
         f"  for      {chain}",
         f"  because  {', '.join(map(shown, request.reasons))}",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import sys
 import threading
 from collections.abc import Callable
 from importlib import import_module
@@ -11,6 +11,8 @@ from typing import Any
 from guarded_core.approvals.card import request_card, request_text
 from guarded_core.approvals.console import LastApproved
 from guarded_core.approvals.request import Answer, ApprovalRequest
+from guarded_core.approvals.turns import Turns
+from guarded_core.approvals.typed import at_prompt, discard_pending
 from guarded_core.display.html import card_html
 from guarded_core.ground.bounds import identity
 
@@ -18,19 +20,23 @@ from guarded_core.ground.bounds import identity
 class NotebookApprover:
     """Shows the whole payload below the cell; asks with buttons where they can be pressed, else at the prompt.
 
-    A cell that is running keeps its notebook from seeing a button, so that there the prompt asks. Buttons are for an
-    agent that runs in a thread (``asyncio.to_thread``, ``threading.Thread``) while the notebook is free; they need
-    ipywidgets.
+    A cell that is running, also one that awaits an agent, keeps its notebook from seeing a button, so that there the
+    prompt asks. Buttons are for an agent that runs in a thread (``asyncio.to_thread``, ``threading.Thread``) while the
+    notebook is free; they need ipywidgets. At the prompt a destructive or financial call is approved by typing four
+    characters that are drawn anew for each showing, another one by ``y``; anything but yes is no.
 
     Args:
         by: who sits at the notebook.
         wait_seconds: how long buttons wait; then the call is refused, and its request stays until it expires.
         read: reads a line at a prompt, for tests.
+
+    Raises:
+        GuardConfigurationError: `by` names nobody.
     """
 
-    _notebook = threading.Lock()  # one question at a time, whatever runs in parallel
+    _turns = Turns()  # one question at a time, whatever runs in parallel
 
-    def __init__(self, by: str, *, wait_seconds: float = 900, read: Callable[[str], str] = input) -> None:
+    def __init__(self, by: str, *, wait_seconds: float = 900, read: Callable[[str], str] | None = None) -> None:
         self.by = identity(by, "the approver")
         self._wait_seconds = wait_seconds
         self._read = read
@@ -38,26 +44,30 @@ class NotebookApprover:
 
     def ask(self, request: ApprovalRequest) -> Answer | None:
         """The answer; None where nobody gives one."""
-        is_free = threading.current_thread() is not threading.main_thread()
-        with self._notebook:
-            buttons = _Buttons.shown(request, self._last.of(request), self.by) if is_free else None
-            answer = buttons.wait(self._wait_seconds) if buttons else self._prompt(request)
-        return self._last.kept(request, answer)
+        return self._turns.ask(self._ask, request, threading.current_thread() is not threading.main_thread())
 
     async def aask(self, request: ApprovalRequest) -> Answer | None:
         """As `ask`: at the prompt where a cell awaits the agent, with buttons where another thread's loop runs it."""
-        if threading.current_thread() is threading.main_thread():
-            return self.ask(request)  # the cell is running: it is no use to let go of its event loop
-        return await asyncio.to_thread(self.ask, request)
+        is_free = threading.current_thread() is not threading.main_thread()
+        return await self._turns.aask(self._ask, request, is_free)
+
+    def _ask(self, request: ApprovalRequest, is_free: bool) -> Answer | None:
+        buttons = _Buttons.shown(request, self._last.of(request), self.by) if is_free else None
+        answer = buttons.wait(self._wait_seconds) if buttons else self._prompt(request)
+        return self._last.kept(request, answer)
 
     def _prompt(self, request: ApprovalRequest) -> Answer | None:
-        _display_html(request, self._last.of(request))
+        last = self._last.of(request)
+        return at_prompt(request, self.by, lambda whole: _display(request, last, whole), self._line)
+
+    def _line(self, prompt: str, is_fresh: bool) -> str | None:
+        """A line typed at the prompt; a kernel asks its notebook for one that it has not got yet."""
+        if is_fresh and self._read is None and sys.stdin is not None and sys.stdin.isatty():
+            discard_pending(sys.stdin)  # IPython at a terminal
         try:
-            approve = self._read(f"{self.by}, approve this call? [y/N] ").strip().lower() in ("y", "yes")
-            reason = self._read("Reason (optional): ").strip()
+            return (self._read or input)(prompt)
         except EOFError:
             return None
-        return Answer(by=self.by, approve=approve, reason=reason)
 
 
 class _Buttons:
@@ -102,10 +112,10 @@ class _Buttons:
             control.disabled = True
 
 
-def _display_html(request: ApprovalRequest, last: Any) -> None:
+def _display(request: ApprovalRequest, last: Any, whole: bool) -> None:
     try:
         display = import_module("IPython.display")
     except ImportError:
-        print(request_text(request, last))
-    else:
+        print(request_text(request, last, whole=whole))
+    else:  # what is folded, a reader of the card opens there
         display.display(display.HTML(card_html(request_card(request, last))))

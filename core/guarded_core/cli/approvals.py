@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,6 +14,7 @@ from rich.text import Text
 from guarded_core.approvals.card import request_text
 from guarded_core.approvals.decisions import Approvals
 from guarded_core.approvals.request import ApprovalRequest
+from guarded_core.approvals.typed import at_prompt, read_line
 from guarded_core.cli import stores
 from guarded_core.display.text import payload_text, shown, time_text
 from guarded_core.ground.errors import InvalidApproval
@@ -84,10 +87,7 @@ def approve(
     with stores.opened(store) as opened:
         found, changed = _found(opened, request), _parsed(arguments)
         if not yes:
-            typer.echo(request_text(found))
-            if changed is not None:
-                typer.echo(f"with these arguments instead:\n{payload_text(changed, found.arguments)}")
-            typer.confirm(f"{by}, approve this call?", abort=True)
+            reason = _confirmed(found, by, changed) or reason
         decided = Approvals(opened).decide(found.id, by=by, approve=True, reason=reason, arguments=changed)
     others = "" if decided.id == found.id else " with other arguments"
     missing = decided.required - len(decided.approvers)
@@ -105,6 +105,25 @@ def deny(
     with stores.opened(store) as opened:
         Approvals(opened).decide(_found(opened, request).id, by=by, approve=False, reason=reason)
     typer.echo(f"denied by {by}")
+
+
+def _confirmed(request: ApprovalRequest, by: str, changed: dict[str, Any] | None) -> str:
+    """Show it and ask again, at a terminal for what is typed since then; the reason. Without a yes it aborts."""
+
+    def show(whole: bool) -> None:
+        typer.echo(request_text(request, whole=whole))
+        if changed is not None:
+            drawn = payload_text(changed, request.arguments, whole=whole)
+            typer.echo(f"with these arguments instead:\n{drawn}")
+
+    if not sys.stdin.isatty():  # the command names the request
+        show(False)
+        typer.confirm(f"{by}, approve this call?", abort=True)
+        return ""
+    answer = at_prompt(request, by, show, partial(read_line, sys.stdin, sys.stdout))
+    if answer is None or not answer.approve:
+        raise typer.Abort
+    return answer.reason
 
 
 def _found(store: SqlStore, request_id: str) -> ApprovalRequest:

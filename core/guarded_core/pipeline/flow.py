@@ -10,11 +10,12 @@ import logging
 from dataclasses import replace
 from typing import Any
 
-from guarded_core.approvals.request import ApprovalRequest, RequestState
+from guarded_core.approvals.request import Answer, ApprovalRequest, RequestState
 from guarded_core.audit.event import AuditEvent, Outcome
 from guarded_core.ground.errors import (
     AuditUnavailable,
     CallBudgetExhausted,
+    GuardedToolsError,
     HumanApprovalRequired,
     InvalidApproval,
     NoSession,
@@ -34,6 +35,14 @@ from guarded_core.tools.spec import ToolRisk
 
 _log = logging.getLogger("guarded_core")
 
+_NOBODY_ASKED = (
+    "A person has to approve this call, and nobody could be asked: the application's way to ask failed. "
+    "It did not run; do not repeat it, and tell the user."
+)
+_NOT_ACCEPTED = (
+    "A person has to approve this call, and the answer that came was not accepted: who gave it may not decide it, "
+    "or it came too late. It did not run; tell the user."
+)
 _MAX_EDITS = 16  # an approver's code that always answers with the same, incomplete arguments must not go on for ever
 
 # Each conflict is another call's gain: an approval used, a claim taken. More of them than a session's calls that can
@@ -122,15 +131,18 @@ def _ask(record: CallRecord, found: Found, verdict: Verdict, request: ApprovalRe
             return edited_first
     try:
         answer = yield from Ask(request)
+        if answer is not None and not isinstance(answer, Answer):
+            raise TypeError("an approver answers with an Answer")
     except signals:
         raise
     except Exception as error:
-        raise HumanApprovalRequired(tool, request) from error
+        yield from _approver_failed(record, found, error)
+        raise HumanApprovalRequired(tool, request, _NOBODY_ASKED) from None
     try:
         decided = yield from Decide(request.id, answer)
     except InvalidApproval as error:
-        _log.warning("an approver's answer was not accepted: %s", error)
-        raise HumanApprovalRequired(tool, request) from error
+        yield from _approver_failed(record, found, error)
+        raise HumanApprovalRequired(tool, request, _NOT_ACCEPTED) from None
     except Exception as error:
         raise StoreUnavailable(tool) from error
     if decided.is_refused:
@@ -144,6 +156,16 @@ def _ask(record: CallRecord, found: Found, verdict: Verdict, request: ApprovalRe
     if answer is None and decided.state is RequestState.PENDING:
         raise HumanApprovalRequired(tool, decided)
     return found
+
+
+def _approver_failed(record: CallRecord, found: Found, error: Exception) -> Flow[None]:
+    """Tell the application, loudly: its log and its trail. A foreign exception may quote the payload: its type does."""
+    said = f": {error}" if isinstance(error, GuardedToolsError) else ""
+    _log.error("call %s: the approver failed: %s%s", found.call_id, type_name(error), said)
+    event = record.event(
+        Outcome.NOTED, found, code="approver_failed", error_type=type_name(error), requests=found.requests
+    )
+    yield from _record(event)
 
 
 def _keep(record: CallRecord, found: Found, request: ApprovalRequest) -> Flow[Found | None]:
