@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
-from pydantic import BaseModel, model_validator
+from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 from guarded_core import Guard, ToolExecutionPolicy
 from guarded_core.ground.errors import InvalidPayload, PolicyDenied
 from guarded_core.rules.kinds import DenyToolParam
-from guarded_core.tools.roundtrip import written
+from guarded_core.tools.roundtrip import dump, may_hold_sets, written
 
 
 @pytest.mark.parametrize("other", [1.0, True, "1", None, float("nan"), [1], {"a": 1}])
@@ -69,3 +69,65 @@ def test_validator_that_changes_its_input_in_place_is_noticed() -> None:
         with pytest.raises(InvalidPayload):
             guard.call("twice", {"order": {"amount": 1}})
     assert paid == [7]
+
+
+class Row(BaseModel):
+    sku: str = "a"
+    tags: list[str] = []
+    note: str | None = None
+    more: dict[str, Any] = {}
+
+
+class Tagged(BaseModel):
+    tags: set[str]
+
+
+class Nested(BaseModel):
+    rows: list[Tagged]
+
+
+class Made(BaseModel):
+    tags: Any = Field(default_factory=lambda: {"b", "a"})
+
+
+class Validated(BaseModel):
+    tags: Annotated[Any, AfterValidator(set)]
+
+
+class Given(BaseModel):
+    tags: Any = {"b", "a"}
+
+
+class Finished(BaseModel):
+    tags: Any = None
+
+    def model_post_init(self, context: Any) -> None:
+        self.tags = {"b", "a"}
+
+
+@pytest.mark.parametrize(
+    ("model", "given"),
+    [
+        (Tagged, {"tags": ["b", "a"]}),
+        (Nested, {"rows": [{"tags": ["b", "a"]}]}),
+        (Made, {}),
+        (Validated, {"tags": ["b", "a"]}),
+        (Given, {}),
+        (Finished, {}),
+    ],
+)
+def test_what_may_hold_a_set_is_looked_through(model: type[BaseModel], given: dict[str, Any]) -> None:
+    """A set by its type, by code of the model's own, or as a default: its members are dumped in one order."""
+    assert may_hold_sets(model)
+    assert dump(model.model_validate(given)) in ({"tags": ["a", "b"]}, {"rows": [{"tags": ["a", "b"]}]})
+
+
+def test_what_holds_no_set_is_not_looked_through() -> None:
+    """Plain types and constraints, with plain defaults: nothing in them has an order of its own."""
+    assert not may_hold_sets(Row)
+    assert dump(Row(tags=["b", "a"], more={"x": [2, 1]})) == {
+        "sku": "a",
+        "tags": ["b", "a"],
+        "note": None,
+        "more": {"x": [2, 1]},
+    }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import marshal
 from collections.abc import Collection, Mapping
+from functools import lru_cache
 from typing import Any, get_args
 
 import orjson
@@ -56,6 +57,8 @@ def dump(parsed: BaseModel, *, exclude: frozenset[str] = frozenset()) -> dict[st
     A set has one order, whatever its members hash to in this process.
     """
     dumped = parsed.model_dump(mode="json", by_alias=True, exclude=set(exclude), warnings="error")
+    if not may_hold_sets(type(parsed)):
+        return dumped
     # In the order of the fields, which is what model_dump keeps too.
     values = [value for name, value in parsed if name not in exclude]
     if len(values) == len(dumped):
@@ -64,8 +67,40 @@ def dump(parsed: BaseModel, *, exclude: frozenset[str] = frozenset()) -> dict[st
     return dumped
 
 
-_UNORDERED = (set, frozenset)
 _PLAIN = (str, int, float, bool, type(None))
+# The node types of a core schema that no set comes out of; whatever else there is, now or later, may hold one.
+_WITHOUT_SETS = frozenset(
+    {
+        *("any", "none", "bool", "int", "float", "decimal", "str", "bytes", "date", "time", "datetime", "timedelta"),
+        *("literal", "enum", "uuid", "url", "multi-host-url", "list", "tuple", "dict", "nullable", "union", "default"),
+        *("model", "model-fields", "model-field", "definitions", "definition-ref"),
+    }
+)
+
+
+@lru_cache(maxsize=4096)
+def may_hold_sets(model: type[BaseModel]) -> bool:
+    """Whether a value parsed by `model` could hold a set: certain where it says no."""
+    pending: list[Any] = [model.__pydantic_core_schema__]
+    for node in pending:
+        if isinstance(node, list | tuple):
+            pending += node
+        elif isinstance(node, dict):
+            kind = node.get("type")
+            is_odd = isinstance(kind, str) and kind not in _WITHOUT_SETS
+            if is_odd or "default_factory" in node or node.get("post_init") or not _is_plain(node.get("default")):
+                return True
+            pending += [member for name, member in node.items() if name not in ("metadata", "ref", "default")]
+    return False
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, list | tuple | dict):
+        return all(map(_is_plain, value.values() if isinstance(value, dict) else value))
+    return isinstance(value, _PLAIN)
+
+
+_UNORDERED = (set, frozenset)
 
 
 def ordered(parsed: Any, dumped: Any) -> Any:
