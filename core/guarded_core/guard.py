@@ -54,7 +54,8 @@ class Guard(Shown):
         policy: what is allowed; or, with `from_file`, where that is written.
         audit: a sink, or the path of a durable trail. By default a bounded trail in memory, or a SQL store's own.
         approver: who is asked, or several, asked in turn until one answers; None leaves it to `approvals.decide`.
-        store: budgets, approvals and the ledger: a store, or a database URL. In memory by default.
+        store: budgets, approvals and the ledger: a store, or a database URL. In memory by default. A database that is
+            locked or away is tried for five seconds; `SqlStore.open(url, timeout=...)` sets that.
         state: the application's own facts for rules.
         keys: secrets that seal a trail or SQL store opened here, the first one new records, and that key the payload
             digests in events; without them, events carry none.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
-from guarded_core.ground.errors import GuardConfigurationError, InvalidApproval
+from guarded_core.ground.errors import GuardConfigurationError, InvalidApproval, StoreUnavailable
 
 if TYPE_CHECKING:
     from guarded_core.audit.chain import AuditKeys
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 @contextmanager
 def opened(url: str, keys: AuditKeys | None = None) -> Iterator[SqlStore]:
-    """The store that exists at `url`; what goes wrong there ends the command with one line, which never has the URL."""
+    """The store that exists at `url`; what goes wrong there ends the command with one line, without a password."""
     try:
         from guarded_core.store.sql import SqlStore  # first: it says which extra is missing
     except ImportError as error:
         fail(str(error))
     from sqlalchemy import make_url
-    from sqlalchemy.exc import SQLAlchemyError
+    from sqlalchemy.exc import ArgumentError
 
     try:
         parsed = make_url(url)
@@ -32,11 +32,10 @@ def opened(url: str, keys: AuditKeys | None = None) -> Iterator[SqlStore]:
             fail("there is no such store")  # opening would make an empty one
         with SqlStore.open(url, keys=keys) as store:
             yield store
-    except (GuardConfigurationError, InvalidApproval) as error:
+    except (GuardConfigurationError, InvalidApproval, StoreUnavailable) as error:
         fail(str(error))
-    except SQLAlchemyError as error:
-        # Its text may quote the URL, and that a password.
-        fail(f"the store cannot be used: {type(error).__name__}")
+    except ArgumentError:
+        fail("a store's URL is sqlite:///path or postgresql://…")  # its text quotes it, and that may be a password
 
 
 def fail(message: str) -> NoReturn:

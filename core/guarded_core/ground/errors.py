@@ -304,11 +304,17 @@ class AuditUnavailable(ToolExecutionError):
 
 
 class StoreUnavailable(ToolExecutionError):
-    """Budgets, approvals or the ledger cannot be read or kept, so the call was refused."""
+    """Budgets, approvals or the ledger cannot be read or kept, so the call was refused.
+
+    A SQL store raises it, too, where nothing is called: then it names no tool, and says which store, and why.
+    """
 
     code = "store_unavailable"
     step = "budget"
     text = "Calls cannot be checked at the moment, so it did not run. Tell the user; do not retry."
+
+    def __init__(self, tool: str = "", message: str | None = None) -> None:
+        super().__init__(tool, message)
 
 
 class OutcomeUnaudited(ToolExecutionError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import random
 import sqlite3
@@ -13,16 +14,17 @@ from typing import Any, Final, TypeVar
 import sqlalchemy
 from sqlalchemy import URL, Connection, Engine, Executable, Row, bindparam, event, func, select
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
+from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as NoneIsFree
 
-from guarded_core.ground.errors import GuardConfigurationError
+from guarded_core.ground.errors import GuardConfigurationError, StoreUnavailable
 from guarded_core.store.sql.statements import Statements
 
 T = TypeVar("T")
 
-# Waits of 1.8 seconds in all: long enough for a lock or a failover to pass, short enough for a call to be denied by.
+DEFAULT_TIMEOUT = 5.0  # long enough for a lock or a failover to pass, short enough for a call to be denied by
 _PAUSES = (0.01, 0.04, 0.15, 0.5, 1.1)
-_LOCK_SECONDS = 10
+_IDLE_SECONDS = 10
 
 _ADVISORY_LOCK = select(func.pg_advisory_xact_lock(func.hashtextextended(bindparam("name"), 0)))
 _INSERTS: Final[Mapping[str, Callable[..., Any]]] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
@@ -35,8 +37,10 @@ class Database:
     Args:
         url: ``sqlite:///guard.db`` or ``postgresql://…``.
         connections: how many are kept open at most.
+        timeout: seconds after which what could not be done is given up; the last try may take half as long again.
 
     Attributes:
+        place: the URL as it may be shown: without password and options.
         is_sqlite: whether it is; otherwise it is PostgreSQL.
         statements: in its dialect.
 
@@ -45,14 +49,19 @@ class Database:
         ImportError: the driver is not installed.
     """
 
-    def __init__(self, url: str, connections: int) -> None:
+    def __init__(self, url: str, connections: int, timeout: float = DEFAULT_TIMEOUT) -> None:
         parsed = _parse(url)
         if connections < 1:
             raise GuardConfigurationError("a store needs at least one connection")
+        if not 0 < timeout < math.inf:
+            raise GuardConfigurationError("a store's timeout is a number of seconds above 0")
+        self.place = _shown(parsed)
+        self._timeout = timeout
         self.is_sqlite = parsed.get_backend_name() == "sqlite"
         self.statements = Statements(_INSERTS[parsed.get_backend_name()])
         try:
-            self.engine = _open_sqlite(parsed, connections) if self.is_sqlite else _open_postgresql(parsed, connections)
+            opener = _open_sqlite if self.is_sqlite else _open_postgresql
+            self.engine = opener(parsed, connections, timeout / 2)
         except ImportError as error:
             raise ImportError('this store needs psycopg: pip install "guarded-tools[postgres]"') from error
         options = {"guarded_begin": False} if self.is_sqlite else {"isolation_level": "AUTOCOMMIT"}
@@ -65,7 +74,7 @@ class Database:
             with self._reading.connect() as connection:
                 return connection.execute(statement, values).all()
 
-        return _persist(once)
+        return self._persist(once)
 
     def transact(self, work: Callable[[Connection], T]) -> T:
         """What `work` returns, in one transaction: all of it, or nothing where it raises.
@@ -78,7 +87,22 @@ class Database:
             with self.engine.begin() as connection:
                 return work(connection)
 
-        return _persist(once)
+        return self._persist(once)
+
+    def _persist(self, once: Callable[[], T]) -> T:
+        """What `once` returns, in the first try that no passing fault is in the way of. Raises StoreUnavailable."""
+        until = time.monotonic() + self._timeout
+        for pause in (*_PAUSES, None):
+            try:
+                return once()
+            except SQLAlchemyError as error:
+                if pause is None or time.monotonic() + pause >= until or not _may_pass(error):
+                    # The database's own text may quote what was to be kept, and a driver's the URL.
+                    text = f"the store {self.place} cannot be used: {_reason(error)}"
+                    raise StoreUnavailable(message=text) from None
+            # No secret: it only parts those who collided.
+            time.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311
+        raise AssertionError("the last try returns or raises")
 
     def lock(self, connection: Connection, name: str) -> None:
         """Keep others from passing here with the same name until the transaction ends."""
@@ -106,7 +130,12 @@ def _parse(url: str) -> URL:
     return parsed.set(drivername=driver)
 
 
-def _open_sqlite(url: URL, connections: int) -> Engine:
+def _shown(url: URL) -> str:
+    """The URL without password and options, which may hold a password, too."""
+    return URL.create(url.get_backend_name(), url.username, None, url.host, url.port, url.database).render_as_string()
+
+
+def _open_sqlite(url: URL, connections: int, wait: float) -> Engine:
     path = str(url.database)
     if not path.startswith("file:"):
         try:
@@ -114,8 +143,10 @@ def _open_sqlite(url: URL, connections: int) -> Engine:
             os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
         except OSError as error:
             name = errno.errorcode.get(error.errno or 0, type(error).__name__)
-            raise GuardConfigurationError(f"the store's file cannot be opened to write ({name})") from None
-    engine = sqlalchemy.create_engine(url, pool_size=connections, connect_args={"timeout": _LOCK_SECONDS})
+            raise GuardConfigurationError(f"the store {_shown(url)} cannot be opened to write ({name})") from None
+    engine = sqlalchemy.create_engine(
+        url, pool_size=connections, pool_timeout=wait, hide_parameters=True, connect_args={"timeout": wait}
+    )
 
     @event.listens_for(engine, "connect")
     def connect(connection: sqlite3.Connection, record: object) -> None:
@@ -132,38 +163,39 @@ def _open_sqlite(url: URL, connections: int) -> Engine:
     return engine
 
 
-def _open_postgresql(url: URL, connections: int) -> Engine:
+def _open_postgresql(url: URL, connections: int, wait: float) -> Engine:
     # A server that has gone silent is noticed in seconds, not in TCP's quarter of an hour.
-    defaults = {"connect_timeout": "5", "tcp_user_timeout": "15000", "application_name": "guarded-tools"}
+    defaults = {
+        "connect_timeout": str(max(2, math.ceil(wait))),  # libpq knows whole seconds, two or more
+        "tcp_user_timeout": str(math.ceil(2000 * wait)),
+        "application_name": "guarded-tools",
+    }
     url = url.set(query={**defaults, **url.query})
     # Whatever the server's default: what is read after a lock was taken must be what the lock's last holder left.
     isolation = "READ COMMITTED"
-    engine = sqlalchemy.create_engine(url, pool_size=connections, max_overflow=0, isolation_level=isolation)
+    engine = sqlalchemy.create_engine(
+        url,
+        pool_size=connections,
+        max_overflow=0,
+        pool_timeout=wait,
+        hide_parameters=True,
+        isolation_level=isolation,
+    )
 
     @event.listens_for(engine, "connect")
     def connect(connection: Any, record: object) -> None:
         # A client that stalls in the middle of a transaction must not keep everybody else waiting.
-        connection.execute(f"SET lock_timeout = '{_LOCK_SECONDS}s'")
-        connection.execute(f"SET idle_in_transaction_session_timeout = '{_LOCK_SECONDS}s'")
+        connection.execute(f"SET lock_timeout = '{math.ceil(1000 * wait)}ms'")
+        connection.execute(f"SET idle_in_transaction_session_timeout = '{_IDLE_SECONDS}s'")
         connection.commit()
 
     return engine
 
 
-def _persist(once: Callable[[], T]) -> T:
-    for pause in _PAUSES:
-        try:
-            return once()
-        except DBAPIError as error:
-            if not _may_pass(error):
-                raise
-        # No secret: it only parts those who collided.
-        time.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311
-    return once()
-
-
-def _may_pass(error: DBAPIError) -> bool:
+def _may_pass(error: SQLAlchemyError) -> bool:
     """Whether the same transaction may succeed a moment later."""
+    if not isinstance(error, DBAPIError):
+        return isinstance(error, NoneIsFree)
     if error.connection_invalidated:
         return True
     code = getattr(error.orig, "sqlite_errorcode", None)
@@ -174,3 +206,33 @@ def _may_pass(error: DBAPIError) -> bool:
         return isinstance(error, OperationalError)  # no server was reached to give a state
     # Connection, rollback (serialization, deadlock), resources, operator intervention; lock not available.
     return state[:2] in ("08", "40", "53", "57") or state == "55P03"
+
+
+_SQLITE = {
+    sqlite3.SQLITE_BUSY: "somebody else keeps it locked",
+    sqlite3.SQLITE_LOCKED: "somebody else keeps it locked",
+    sqlite3.SQLITE_NOTADB: "the file is not a SQLite database",
+    sqlite3.SQLITE_CORRUPT: "the database is damaged",
+    sqlite3.SQLITE_FULL: "the disk is full",
+    sqlite3.SQLITE_READONLY: "it cannot be written",
+    sqlite3.SQLITE_CANTOPEN: "its file cannot be opened",
+}
+_POSTGRESQL = {
+    "28": "the server refuses this user",
+    "3D": "the server has no such database",
+    "55": "somebody else keeps it locked",
+    "57": "the server is going down, or takes no calls now",
+}
+
+
+def _reason(error: SQLAlchemyError) -> str:
+    """Why, in words of our own, for a person who can mend it."""
+    if isinstance(error, NoneIsFree):
+        return "all of its connections are in use"
+    cause = getattr(error, "orig", None)
+    code, state = getattr(cause, "sqlite_errorcode", None), getattr(cause, "sqlstate", None)
+    known = _POSTGRESQL.get(state[:2]) if state else _SQLITE.get(code & 0xFF) if code is not None else None
+    if known is None and code is None and state is None and isinstance(error, OperationalError):
+        known = "no connection to its server can be made"
+    name = getattr(cause, "sqlite_errorname", None) or state or type(cause or error).__name__
+    return f"{known} ({name})" if known else str(name)

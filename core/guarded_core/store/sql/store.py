@@ -12,11 +12,11 @@ from decimal import Decimal
 from typing import Any, ClassVar, Self
 
 from sqlalchemy import Connection, Row, delete, select, update
-from sqlalchemy.exc import DBAPIError
 
 from guarded_core.approvals.request import ApprovalRequest, RequestState
 from guarded_core.audit.chain import AuditKeys, KeysLike
 from guarded_core.audit.event import AuditEvent, Outcome
+from guarded_core.ground.errors import GuardConfigurationError, StoreUnavailable
 from guarded_core.store.base import (
     Change,
     Query,
@@ -29,7 +29,7 @@ from guarded_core.store.base import (
 )
 from guarded_core.store.ledger import CallState, LedgerEntry
 from guarded_core.store.sql import statements as sql
-from guarded_core.store.sql.database import Database
+from guarded_core.store.sql.database import DEFAULT_TIMEOUT, Database
 from guarded_core.store.sql.lanes import GroupedLane, Lanes, PooledLanes
 from guarded_core.store.sql.records import entry_of, output_text, request_of, request_row, session_of, session_row
 from guarded_core.store.sql.tables import ledger, prepare, requests, slots, windows
@@ -61,23 +61,24 @@ class SqlStore:
         self._lanes = self._new_lanes()
 
     @classmethod
-    def open(cls, url: str, *, keys: KeysLike = None, connections: int = 8) -> Self:
+    def open(cls, url: str, *, keys: KeysLike = None, connections: int = 8, timeout: float = DEFAULT_TIMEOUT) -> Self:
         """Open a store, and create or upgrade its tables.
 
         Args:
             url: ``sqlite:///guard.db`` (readable by this user only), or ``postgresql://user@host/database``.
             keys: seal the audit trail, the first of them what is written; see AuditKeys.
             connections: how many are kept open at most, and so how many calls commit at the same time on PostgreSQL.
+            timeout: seconds to try for, here and in each method, while the database is locked or cannot be reached;
+                then the method raises StoreUnavailable. The last try may take half as long again.
 
         Raises:
-            GuardConfigurationError: the URL is of no such store, its file cannot be opened, or a newer release has
-                written it.
+            GuardConfigurationError: the URL is of no such store, the database cannot be reached, read or written, or a
+                newer release has written it. The text names the store, without its password.
             ImportError: the driver is not installed.
             ToolAuditTrailError: "invalid_keys".
-            sqlalchemy.exc.DBAPIError: the database cannot be reached or written.
         """
         sealing = AuditKeys.of(keys)
-        database = Database(url, connections)
+        database = Database(url, connections, timeout)
 
         def create(connection: Connection) -> None:
             database.lock(connection, "guarded schema")
@@ -85,8 +86,10 @@ class SqlStore:
 
         try:
             database.transact(create)
-        except BaseException:
+        except BaseException as error:
             database.close()
+            if isinstance(error, StoreUnavailable):
+                raise GuardConfigurationError(str(error)) from None
             raise
         store = cls(database, sealing, connections)
         _reopen_after_fork(store)
@@ -96,9 +99,9 @@ class SqlStore:
         """Seal this store's chains, and close its connections. No call may be under way, and none may follow."""
         try:
             self._lanes.close()
-        except DBAPIError as error:
+        except StoreUnavailable:
             # As if the process had died: the trail says that these chains were not closed.
-            _log.warning("the store's chains could not be sealed: %s", type(error.orig).__name__)
+            _log.warning("the chains of the store %s could not be sealed", self._database.place)
         finally:
             self._database.close()
 
