@@ -9,7 +9,7 @@ from langchain.agents import create_agent
 from langchain_core.tools import tool
 
 from guarded_core import Guard, ToolExecutionPolicy
-from guarded_langchain import GuardMiddleware, coverage_report, guard_tools
+from guarded_langchain import GuardMiddleware, guard_tools, reachable_tools
 from guarded_langchain.testing import ScriptedChatModel, says, tool_call
 
 PUBLISHED: list[str] = []
@@ -72,7 +72,7 @@ supervisor = create_agent(
 current = {}
 
 if __name__ == "__main__":
-    print(coverage_report(supervisor))
+    print(reachable_tools(supervisor))
     with guard.session("editor-3", tools=["ask_researcher", "search_web", "publish"], max_calls=3) as session:
         current["session"] = session
         for message in supervisor.invoke({"messages": [("user", "Write about otters.")]})["messages"]:

@@ -9,10 +9,10 @@ except ImportError as error:
 
 from typing import TYPE_CHECKING, Any
 
-from guarded_core.ground.moved import Moved
+from guarded_core.ground.moved import Moved, moved_name
 from guarded_langchain.arguments import injected
-from guarded_langchain.coverage import CoverageReport, coverage_report
 from guarded_langchain.messages import ToolCallDenied
+from guarded_langchain.reachable import RENAMED, ReachableTools, reachable_tools
 from guarded_langchain.tool import guard_tool, guard_tools
 
 if TYPE_CHECKING:
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from guarded_langchain.middleware import GuardMiddleware
 
 __all__ = [
-    "CoverageReport",
     "GuardMiddleware",
     "InterruptApprover",
+    "ReachableTools",
     "ToolCallDenied",
-    "coverage_report",
     "guard_tool",
     "guard_tools",
     "injected",
+    "reachable_tools",
 ]
 
 
@@ -37,6 +37,7 @@ Moved(
         f"guarded_langchain.{name}": (f"guarded_langchain.graph.{name}",)
         for name in ("interrupt", "replies", "resumes", "siblings")
     }
+    | {"guarded_langchain.coverage": ("guarded_langchain.reachable",)}
 ).install()
 
 
@@ -50,4 +51,4 @@ def __getattr__(name: str) -> Any:
         from guarded_langchain.graph.interrupt import InterruptApprover
 
         return InterruptApprover
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return moved_name(__name__, name, RENAMED)

@@ -26,8 +26,8 @@ from guarded_langchain.arguments import CallArguments, Given, ToolArguments
 from guarded_langchain.graph import compat as graph_compat
 from guarded_langchain.graph import resumes
 from guarded_langchain.graph.siblings import awaiting_siblings, waiting_for_siblings
-from guarded_langchain.inner import runner
 from guarded_langchain.models import without
+from guarded_langchain.runner import runner
 
 STRIPPED = "injected_arguments_stripped"
 

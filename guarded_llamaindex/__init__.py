@@ -10,7 +10,7 @@
 `audit`           `audited_events`: calls that never reached a tool
 `workflow`        `WorkflowApprover`: a workflow waits for a person
 `reentry`         which call of a workflow this is, also when it is run again
-`coverage`        `assert_all_guarded`: what an agent could reach unguarded
+`reachable`       `assert_all_guarded`: what an agent could reach unguarded
 `code_execution`  `UnsafeCodeExecution`: accepts code that a model writes
 `testing`         `ScriptedLLM`
 `compat`          what is private in LlamaIndex, in one place
@@ -41,8 +41,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from guarded_llamaindex.audit import audited_events
     from guarded_llamaindex.code_execution import UnsafeCodeExecution
-    from guarded_llamaindex.coverage import UnguardedTools, assert_all_guarded
     from guarded_llamaindex.mcp import guard_mcp_tools
+    from guarded_llamaindex.reachable import UnguardedTools, assert_all_guarded
     from guarded_llamaindex.retriever import guarded_retriever
     from guarded_llamaindex.tool import GuardedTool, guard_tool, guard_tools
     from guarded_llamaindex.workflow import ApprovalAnswered, ApprovalRequested, WorkflowApprover
@@ -66,10 +66,10 @@ _PLACES = {
     "ApprovalAnswered": "workflow",
     "ApprovalRequested": "workflow",
     "GuardedTool": "tool",
-    "UnguardedTools": "coverage",
+    "UnguardedTools": "reachable",
     "UnsafeCodeExecution": "code_execution",
     "WorkflowApprover": "workflow",
-    "assert_all_guarded": "coverage",
+    "assert_all_guarded": "reachable",
     "audited_events": "audit",
     "guard_mcp_tools": "mcp",
     "guard_tool": "tool",

@@ -71,7 +71,7 @@ from guarded_core.guard import Guard
 from guarded_core.policy.policy import Role, ToolExecutionPolicy, ToolSettings
 from guarded_core.preview.coverage import Coverage
 from guarded_core.preview.decision import Decision
-from guarded_core.preview.view import ToolView
+from guarded_core.preview.visible import ToolView
 from guarded_core.registry import ToolRegistry
 from guarded_core.rules.case import Action, Rule
 from guarded_core.rules.engine import PolicyEngine

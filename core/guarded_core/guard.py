@@ -26,7 +26,7 @@ from guarded_core.pipeline.steps import Services, arun, run
 from guarded_core.policy.policy import DEFAULT_MAX_CALLS, ToolExecutionPolicy
 from guarded_core.preview.coverage import Coverage, coverage
 from guarded_core.preview.decision import Decision, preview
-from guarded_core.preview.view import ToolView, is_visible, visible_tools
+from guarded_core.preview.visible import ToolView, is_visible, visible_tools
 from guarded_core.provenance.memory import Provenance
 from guarded_core.rules.engine import PolicyEngine
 from guarded_core.rules.ruleset import RuleSet

@@ -13,7 +13,7 @@ from guarded_core.pipeline.call import Authority, Call
 from guarded_core.pipeline.flow import enforce
 from guarded_core.pipeline.steps import Services, arun, run
 from guarded_core.policy.policy import ToolExecutionPolicy
-from guarded_core.preview.view import ToolView, openai_schema, visible_tools
+from guarded_core.preview.visible import ToolView, openai_schema, visible_tools
 from guarded_core.rules.engine import PolicyEngine
 from guarded_core.rules.state import StateStore
 from guarded_core.session import ToolExecutionContext

@@ -15,7 +15,7 @@ from guarded_core.approvals.request import Answer, ApprovalRequest, RequestState
 from guarded_core.approvals.turns import off_the_loop
 from guarded_core.ground.errors import GuardConfigurationError, InvalidApproval
 from guarded_langchain.graph import compat, replies, resumes
-from guarded_langchain.graph.replies import DECISIONS, Decision
+from guarded_langchain.graph.replies import REPLY_KINDS, ReplyKind
 
 if TYPE_CHECKING:
     from langgraph.runtime import Runtime
@@ -70,7 +70,7 @@ class InterruptApprover(Attached):
         serial: bool = True,
         identify: Callable[[Runtime[Any]], str | None] | None = None,
         answers: Literal["any", "by_id"] = "any",
-        decisions: Sequence[Decision] = DECISIONS,
+        decisions: Sequence[ReplyKind] = REPLY_KINDS,
     ) -> None:
         super().__init__()
         if not compat.HAS_LANGGRAPH:
@@ -78,7 +78,7 @@ class InterruptApprover(Attached):
         _check("format", format, _SHAPES)
         _check("answers", answers, ("any", "by_id"))
         for decision in decisions or ("none",):
-            _check("a decision", decision, DECISIONS)
+            _check("a decision", decision, REPLY_KINDS)
         if identify is not None and answers == "any" and not compat.TAKES_BARE_VALUES:
             raise GuardConfigurationError(
                 'LangGraph before 1.2.13 refuses bare replies beside parallel calls: update it, or set answers="by_id"'
@@ -225,7 +225,7 @@ def _check(name: str, value: str, known: Collection[str]) -> None:
         raise GuardConfigurationError(f"{name} is one of {', '.join(known)}")
 
 
-def _hitl(request: ApprovalRequest, decisions: Sequence[Decision], refusal: str | None) -> dict[str, Any]:
+def _hitl(request: ApprovalRequest, decisions: Sequence[ReplyKind], refusal: str | None) -> dict[str, Any]:
     return {
         "action_requests": [
             {"name": request.tool, "args": deepcopy(request.arguments), "description": _text(request, refusal)}
@@ -235,7 +235,7 @@ def _hitl(request: ApprovalRequest, decisions: Sequence[Decision], refusal: str 
     }
 
 
-def _agent_inbox(request: ApprovalRequest, decisions: Sequence[Decision], refusal: str | None) -> list[dict[str, Any]]:
+def _agent_inbox(request: ApprovalRequest, decisions: Sequence[ReplyKind], refusal: str | None) -> list[dict[str, Any]]:
     return [
         {
             "action_request": {"action": request.tool, "args": deepcopy(request.arguments)},

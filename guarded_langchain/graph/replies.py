@@ -11,11 +11,11 @@ from typing import Any, Literal, TypeAlias
 from guarded_core.approvals.request import Answer, ApprovalRequest
 from guarded_core.ground.payload import PayloadLimits, freeze, parse
 
-Decision: TypeAlias = Literal["approve", "edit", "reject", "respond"]
+ReplyKind: TypeAlias = Literal["approve", "edit", "reject", "respond"]
 
-DECISIONS: tuple[Decision, ...] = ("approve", "edit", "reject", "respond")
+REPLY_KINDS: tuple[ReplyKind, ...] = ("approve", "edit", "reject", "respond")
 
-_MEANT: dict[object, Decision] = {
+_MEANT: dict[object, ReplyKind] = {
     "approve": "approve",
     "accept": "approve",
     "edit": "edit",
@@ -34,7 +34,7 @@ class RefusedReply(Exception):
     """A reply that is no answer to the question; the text says why, and quotes nothing of it."""
 
 
-def read(reply: Any, request: ApprovalRequest, by: str, allowed: tuple[Decision, ...] = DECISIONS) -> Answer:
+def read(reply: Any, request: ApprovalRequest, by: str, allowed: tuple[ReplyKind, ...] = REPLY_KINDS) -> Answer:
     """The answer that `reply` is to `request`.
 
     Args:

@@ -116,7 +116,7 @@ def test_tool_nodes_find_what_they_inject_in_the_entries() -> None:
 
 
 def test_tool_nodes_keep_their_wrappers() -> None:
-    """`coverage_report` looks there for the middleware."""
+    """`reachable_tools` looks there for the middleware."""
     assert graph_compat.tool_call_wrappers(ToolNode([])) == []
     assert graph_compat.tool_call_wrappers(ToolNode([], wrap_tool_call=lambda request, execute: execute(request)))
 

@@ -31,7 +31,7 @@ for name in ("langgraph", "langchain"):
     sys.modules[name] = None
 from langchain_core.tools import tool
 from guarded_core import Guard, ToolExecutionPolicy
-from guarded_langchain import coverage_report, guard_tool
+from guarded_langchain import reachable_tools, guard_tool
 
 @tool
 def sample(a: int) -> int:
@@ -41,7 +41,7 @@ def sample(a: int) -> int:
 guard = Guard(ToolExecutionPolicy({"sample": "read_only"}))
 guarded = guard_tool(sample, guard)
 with guard.session("user-17", tools=["sample"]):
-    print(guarded.invoke({"a": 1}), coverage_report([guarded]).guarded)
+    print(guarded.invoke({"a": 1}), reachable_tools([guarded]).guarded)
 """
     run = subprocess.run([sys.executable, "-c", code], env=_env(), capture_output=True, text=True)
     assert (run.stdout, run.returncode) == ("2 ('sample',)\n", 0), run.stderr

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from guarded_core import Answer, ApprovalRequest
-from guarded_langchain.graph.replies import DECISIONS, Decision, RefusedReply, read
+from guarded_langchain.graph.replies import REPLY_KINDS, RefusedReply, ReplyKind, read
 
 ARGUMENTS = {"order": 7, "note": "late", "items": [1, 2], "gift": False, "coupon": None}
 REQUEST = ApprovalRequest(
@@ -128,16 +128,16 @@ def test_nothing_of_a_reply_is_quoted() -> None:
         assert not any(sent in str(refused.value) for sent in ("call-2", "lee", "delete", "APPROVE", "more", "8"))
 
 
-@pytest.mark.parametrize("left_out", DECISIONS)
-def test_a_decision_that_is_not_offered(left_out: Decision) -> None:
+@pytest.mark.parametrize("left_out", REPLY_KINDS)
+def test_a_decision_that_is_not_offered(left_out: ReplyKind) -> None:
     """An interface that sends what it was not offered has decided nothing."""
-    replies: dict[Decision, Any] = {
+    replies: dict[ReplyKind, Any] = {
         "approve": {"type": "accept"},
         "edit": {"type": "edit", "args": {"action": "refund", "args": CHANGED}},
         "reject": {"type": "ignore"},
         "respond": {"type": "response", "args": "paid"},
     }
-    offered = tuple(decision for decision in DECISIONS if decision != left_out)
+    offered = tuple(decision for decision in REPLY_KINDS if decision != left_out)
     with pytest.raises(RefusedReply, match=f"this question takes {', '.join(offered)}"):
         read(replies[left_out], REQUEST, "kim", offered)
 

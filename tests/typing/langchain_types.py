@@ -12,14 +12,14 @@ from langgraph.runtime import Runtime
 
 from guarded_core import Guard, ToolExecutionContext, ToolExecutionError, ToolExecutionPolicy, ToolRisk
 from guarded_langchain import (
-    CoverageReport,
     GuardMiddleware,
     InterruptApprover,
+    ReachableTools,
     ToolCallDenied,
-    coverage_report,
     guard_tool,
     guard_tools,
     injected,
+    reachable_tools,
 )
 from guarded_langchain.testing import ScriptedChatModel, ScriptStep, says, tool_call
 
@@ -59,8 +59,8 @@ model = ScriptedChatModel(script)
 agent = create_agent(model, tools=guard_tools([search], guard), middleware=[GuardMiddleware(guard)])
 assert_type(model.seen[0].tool_names, list[str])
 
-report = coverage_report(agent)
-assert_type(report, CoverageReport)
+report = reachable_tools(agent)
+assert_type(report, ReachableTools)
 assert_type(report.unguarded, tuple[str, ...])
 assert_type(report.is_complete, bool)
 

@@ -69,7 +69,7 @@ MOVED = {
     "guarded_core.steps": ("guarded_core.pipeline.steps",),
     "guarded_core.struct": ("guarded_core.ground.struct",),
     "guarded_core.tool": ("guarded_core.tools.spec",),
-    "guarded_core.view": ("guarded_core.preview.view",),
+    "guarded_core.view": ("guarded_core.preview.visible",),
 }
 
 

@@ -9,7 +9,7 @@ from enum import StrEnum
 from guarded_core.ground.shown import Shown
 from guarded_core.pipeline.call import Authority
 from guarded_core.policy.policy import ToolExecutionPolicy, ToolSettings
-from guarded_core.preview.view import is_visible
+from guarded_core.preview.visible import is_visible
 from guarded_core.rules.ruleset import RuleSet
 from guarded_core.session import ToolExecutionContext
 from guarded_core.tools.spec import ToolRisk, ToolSpec

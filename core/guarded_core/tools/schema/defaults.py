@@ -112,6 +112,6 @@ class Defaults:
         for branch in node.get("allOf", ()):
             yield from self._find(branch, kind)
         for keyword in ("anyOf", "oneOf") if kind is not None else ():
-            taking = [branch for branch in node.get(keyword, ()) if kind in self._taken(branch)]
-            if len(taking) == 1:
-                yield from self._find(taking[0], kind)
+            fitting = [branch for branch in node.get(keyword, ()) if kind in self._taken(branch)]
+            if len(fitting) == 1:
+                yield from self._find(fitting[0], kind)

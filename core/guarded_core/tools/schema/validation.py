@@ -13,7 +13,7 @@ from guarded_core.tools.schema.document import Path, copied, json_pointer, kind_
 
 MAX_PROBLEMS = 3
 MAX_REASON = 600
-MAX_TOLD_DEPTH = 16
+MAX_EXPLAINED_DEPTH = 16
 
 _T = TypeVar("_T")
 _PATTERNS = jsonschema_rs.RegexOptions()
@@ -88,7 +88,7 @@ class Validator:
                 if not self._integers:
                     return None
                 floats = [name for name in self._integers if type(arguments.get(name)) is float]
-                return _joined(_told((name,), "wrong type, expected integer") for name in floats) or None
+                return _joined(_at((name,), "wrong type, expected integer") for name in floats) or None
             if self._explainer is None:
                 self._explainer = _Explainer(self._schema)  # two threads may both build one; either serves
             return _joined(self._explainer.problems(arguments))
@@ -107,7 +107,7 @@ def _joined(problems: Iterable[str]) -> str:
     return "; ".join(dict.fromkeys(islice(problems, MAX_PROBLEMS)))[:MAX_REASON]
 
 
-def _told(place: Path, problem: str) -> str:
+def _at(place: Path, problem: str) -> str:
     return f"at {json_pointer(place) or '/'}: {problem}"
 
 
@@ -160,8 +160,8 @@ class _Explainer:
     def _explain(self, node: Any, value: Any, place: Path) -> Iterator[str]:
         while isinstance(node, dict) and node.keys() == {"not"} and _is_silent(node["not"]):
             node = node["not"]["not"]
-        if not isinstance(node, dict) or len(place) >= MAX_TOLD_DEPTH:
-            yield _told(place, "does not satisfy the schema" if node else "nothing is allowed here")
+        if not isinstance(node, dict) or len(place) >= MAX_EXPLAINED_DEPTH:
+            yield _at(place, "does not satisfy the schema" if node else "nothing is allowed here")
             return
         explained = False
         for problem in self._simple(node, value, place):
@@ -170,12 +170,12 @@ class _Explainer:
         if not explained:
             others = [keyword for keyword in _OTHERS if keyword in node]
             undeclared = others == ["unevaluatedProperties"] and node["unevaluatedProperties"] is False
-            yield _told(place, _UNDECLARED if undeclared else f"does not satisfy {' or '.join(others) or 'the schema'}")
+            yield _at(place, _UNDECLARED if undeclared else f"does not satisfy {' or '.join(others) or 'the schema'}")
 
     def _simple(self, node: dict[str, Any], value: Any, place: Path) -> Iterator[str]:
         for keyword, text in _ASSERTIONS.items():
             if keyword in node and not compiled({keyword: node[keyword]}).is_valid(value):
-                yield _told(place, text.format(_limit(keyword, node[keyword], value)))
+                yield _at(place, text.format(_limit(keyword, node[keyword], value)))
         if "$ref" in node:
             yield from self._inside(target(self._root, node), value, place)
         for branch in node.get("allOf", ()):
@@ -184,7 +184,7 @@ class _Explainer:
             yield from self._alternatives(node["anyOf"], value, place)
         if "oneOf" in node and (fitting := sum(self._fits(branch, value) for branch in node["oneOf"])) != 1:
             if fitting:
-                yield _told(place, "fits more than one of the alternatives")
+                yield _at(place, "fits more than one of the alternatives")
             else:
                 yield from self._alternatives(node["oneOf"], value, place)
         if isinstance(value, dict):
@@ -201,7 +201,7 @@ class _Explainer:
         if len(meant) == 1:
             yield from self._explain(meant[0], value, place)
         else:
-            yield _told(place, "fits none of the alternatives")
+            yield _at(place, "fits none of the alternatives")
 
     def _is_meant(self, branch: Any, value: Any) -> bool:
         """Whether a refused value looks as if it were written for this branch: by its type, then by constant tags."""
@@ -233,7 +233,7 @@ class _Explainer:
                 # A name that the schema does not have is the model's own text.
                 yield from self._inside(sub, child, (*place, name if name in self._declared else "*"))
         if undeclared:
-            yield _told(place, _UNDECLARED)
+            yield _at(place, _UNDECLARED)
 
     def _items(self, node: dict[str, Any], value: list[Any], place: Path) -> Iterator[str]:
         first = node.get("prefixItems", [])

@@ -1,7 +1,10 @@
-"""`coverage_report`: every tool that an agent can get at without a guard is named."""
+"""`reachable_tools`: every tool that an agent can get at without a guard is named."""
 
 from __future__ import annotations
 
+import importlib
+import sys
+import warnings
 from typing import Any
 
 import pytest
@@ -12,7 +15,8 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 
 from guarded_core import Guard, ToolExecutionPolicy
-from guarded_langchain import GuardMiddleware, coverage_report, guard_tool, guard_tools
+from guarded_langchain import GuardMiddleware, guard_tool, guard_tools, reachable_tools
+from guarded_langchain.reachable import ReachableTools
 from guarded_langchain.testing import ScriptedChatModel
 
 
@@ -37,7 +41,7 @@ def agent_of(tools: list[Any], *middleware: Any) -> Any:
 
 def told(held: Any) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
     """What the report says: unguarded, guarded, by middleware."""
-    report = coverage_report(held)
+    report = reachable_tools(held)
     return report.unguarded, report.guarded, report.by_middleware
 
 
@@ -45,8 +49,8 @@ def test_lists_of_tools(guard: Guard) -> None:
     """A list says which of its tools are wrapped; a provider's own tool never is."""
     mixed = [*guard_tools([plain("one")], guard), plain("two"), {"type": "web_search"}]
     assert told(mixed) == (("two", "web_search"), ("one",), ())
-    assert not coverage_report(mixed).is_complete
-    assert coverage_report(guard_tools([plain("one")], guard)).is_complete
+    assert not reachable_tools(mixed).is_complete
+    assert reachable_tools(guard_tools([plain("one")], guard)).is_complete
 
 
 def test_agents(guard: Guard) -> None:
@@ -98,5 +102,20 @@ def test_an_agent_inside_a_guarded_tool(guard: Guard) -> None:
 
 def test_the_report_reads_well(guard: Guard) -> None:
     """As text it names the unguarded first."""
-    report = coverage_report([plain("two"), guard_tool(plain("one"), guard)])
+    report = reachable_tools([plain("two"), guard_tool(plain("one"), guard)])
     assert str(report) == "unguarded: two\nguarded: one\nguarded by middleware: none"
+
+
+@pytest.mark.parametrize("place", ["guarded_langchain", "guarded_langchain.coverage"])
+def test_the_old_names_say_what_they_are_now(place: str) -> None:
+    """For one release, each works and warns."""
+    sys.modules.pop("guarded_langchain.coverage", None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        old = importlib.import_module(place)
+    with pytest.warns(DeprecationWarning, match="reachable.reachable_tools now"):
+        assert old.coverage_report is reachable_tools
+    with pytest.warns(DeprecationWarning, match="reachable.ReachableTools now"):
+        assert old.CoverageReport is ReachableTools
+    with pytest.raises(AttributeError):
+        old.never_was  # noqa: B018

@@ -12,9 +12,16 @@ from typing import Any
 
 from langchain_core.tools import BaseTool
 
+from guarded_core.ground.moved import moved_name
 from guarded_core.guard import Guard
 from guarded_langchain.graph import compat as graph_compat
 from guarded_langchain.tool import GuardedTool
+
+# Before 0.2.0.
+RENAMED = {
+    "CoverageReport": "guarded_langchain.reachable:ReachableTools",
+    "coverage_report": "guarded_langchain.reachable:reachable_tools",
+}
 
 _MAX_VISITED = 200_000
 _LEAVES = (str, bytes, int, float, bool, type(None), type, types.ModuleType, Guard)
@@ -22,7 +29,7 @@ _CONTAINERS = (list, tuple, set, frozenset, deque)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CoverageReport:
+class ReachableTools:
     """The tools that were found, by name, sorted.
 
     Attributes:
@@ -51,7 +58,7 @@ class CoverageReport:
         )
 
 
-def coverage_report(agent_or_tools: Any) -> CoverageReport:
+def reachable_tools(agent_or_tools: Any) -> ReachableTools:
     """Look for tools in an agent, a graph, a ToolNode, a middleware or a list of tools, and in what they hold.
 
     It follows attributes, containers, the variables that functions close over and the globals that they name, also
@@ -69,7 +76,7 @@ def coverage_report(agent_or_tools: Any) -> CoverageReport:
             covered.visit(list(node.tools_by_name.values()))
     by_middleware = {name for key, name in found.bare.items() if key in covered.bare}
     unguarded = {name for key, name in found.bare.items() if key not in covered.bare}
-    return CoverageReport(
+    return ReachableTools(
         guarded=tuple(sorted(found.guarded)),
         by_middleware=tuple(sorted(by_middleware)),
         unguarded=tuple(sorted({*unguarded, *provided})),
@@ -160,3 +167,7 @@ def _attributes(held: Any) -> Iterator[Any]:
         slots = kind.__dict__.get("__slots__", ())
         for name in (slots,) if isinstance(slots, str) else slots:
             yield getattr(held, name, None)
+
+
+def __getattr__(name: str) -> Any:
+    return moved_name(__name__, name, RENAMED)
