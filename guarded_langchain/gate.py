@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from langchain_core.messages import ToolCall
+from langchain_core.messages import ToolCall, ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool
 from langchain_core.utils.function_calling import convert_to_openai_function
@@ -159,6 +159,18 @@ class Gate(ToolPort):
 
     def _scratchpad(self, proposal: Proposal, *, hides_resume: bool) -> AbstractContextManager[RunnableConfig]:
         return graph_compat.own_scratchpad(proposal.config, proposal.tool_call_id, hides_resume=hides_resume)
+
+    def taken_out(self, result: Any, limit: int) -> Any:
+        """The result with all that it, or the artifact of a message, would give out later."""
+        if not isinstance(result, ToolMessage):
+            return super().taken_out(result, limit)
+        return messages.with_artifact(result, super().taken_out(result.artifact, limit))
+
+    async def ataken_out(self, result: Any, limit: int) -> Any:
+        """As `taken_out`, awaiting."""
+        if not isinstance(result, ToolMessage):
+            return await super().ataken_out(result, limit)
+        return messages.with_artifact(result, await super().ataken_out(result.artifact, limit))
 
     def reports_failure(self, result: Any) -> bool:
         """Whether it is the tool's own message that it failed."""

@@ -114,6 +114,11 @@ def with_note(result: Any, note: str) -> Any:
     return f"{note}\n\n{compat.stringified(result)}"
 
 
+def with_artifact(message: ToolMessage, artifact: Any) -> ToolMessage:
+    """The message with another artifact."""
+    return message if artifact is message.artifact else message.model_copy(update={"artifact": artifact})
+
+
 def reports_failure(result: Any) -> bool:
     """Whether a result is the tool's own message that it failed."""
     content = result[0] if isinstance(result, tuple) and result else result

@@ -33,6 +33,15 @@ def with_note(output: Any, note: str) -> Any:
     return output.model_copy(update={"blocks": [TextBlock(text=note), *output.blocks]})
 
 
+def with_raw(output: ToolOutput, raw: Any) -> ToolOutput:
+    """`output` with another raw output, and its text where that is all that a model reads."""
+    if raw is output.raw_output:
+        return output
+    is_text = output.blocks == [TextBlock(text=str(output.raw_output))]
+    blocks = [TextBlock(text=str(raw))] if is_text else output.blocks
+    return output.model_copy(update={"raw_output": raw, "blocks": blocks})
+
+
 def failed(error: Exception, tool: str, arguments: dict[str, Any]) -> ToolOutput:
     """What `call_tool` makes of a tool's own exception."""
     return ToolOutput(

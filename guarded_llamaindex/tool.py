@@ -35,6 +35,7 @@ from guarded_llamaindex.outputs import (
     is_failure,
     views,
     with_note,
+    with_raw,
 )
 from guarded_llamaindex.reentry import one_call
 
@@ -288,6 +289,18 @@ class _Port(ToolPort):
     def complete(self, bound: _Entered, arguments: dict[str, Any]) -> dict[str, Any] | None:
         """The effective arguments, by the tool's own model and defaults."""
         return bound.bound.complete(arguments)
+
+    def taken_out(self, result: Any, limit: int) -> Any:
+        """The output with all that its raw output would give out later."""
+        if not isinstance(result, ToolOutput):
+            return super().taken_out(result, limit)
+        return with_raw(result, super().taken_out(result.raw_output, limit))
+
+    async def ataken_out(self, result: Any, limit: int) -> Any:
+        """As `taken_out`, awaiting."""
+        if not isinstance(result, ToolOutput):
+            return await super().ataken_out(result, limit)
+        return with_raw(result, await super().ataken_out(result.raw_output, limit))
 
     def check_output(self, result: Any, limit: int) -> None:
         """Bound what a model reads and what an application gets."""

@@ -646,6 +646,33 @@ class Spoken(Plain):
         return "x" * 9
 
 
+class Secretive:
+    """What it holds stands in a slot with a private name; its text is short."""
+
+    __slots__ = ("__dict__", "__pin", "unset")
+
+    def __init__(self, pin: str) -> None:
+        self.__pin = pin
+        self.own = 1
+
+    def __repr__(self) -> str:
+        return f"<{len(self.__pin)}>"
+
+
+class Kept(pydantic.BaseModel):
+    pin: str
+    _more: str = "yy"
+
+
+class Table:
+    """As arrays are: a text that shows a few of its values."""
+
+    nbytes = 5_000
+
+    def __str__(self) -> str:
+        return "[0 ... 1]"
+
+
 @dataclass(slots=True)
 class Slotted:
     pin: str
@@ -682,7 +709,11 @@ class Slotted:
         (Model.model_validate({"pin": "1234", "more": 1}), len('{"pin":"1234","more":1}')),
         (Plain(pin="1234"), len('{"pin":"1234"}')),
         ([Plain(inner=Plain(n=1))], len('[{"inner":{"n":1}}]')),
-        ([Spoken(hidden="y" * 99)], 13),
+        ([Spoken(hidden="y" * 99)], len('[{"hidden":""}]') + 99),
+        (Spoken(a=1), 11),
+        (Secretive("y" * 99), len('{"_Secretive__pin":"","own":1}') + 99),
+        (Kept(pin="1234"), len('{"pin":"1234","_more":"yy"}')),
+        (Table(), 5_000),
         (ValueError("x" * 9), 11),
         (decimal.Decimal("1.50"), 6),
         (Card, len(str(Card)) + 2),
@@ -722,6 +753,13 @@ def test_measuring_an_object_that_holds_itself() -> None:
     value = Plain()
     value.self = value  # type: ignore[attr-defined]
     assert too_large(lambda: measure(value, 1000))[1:] == (1000, "bytes")
+
+
+def test_measuring_an_object_with_a_text_that_holds_itself() -> None:
+    """It counts once inside itself: a parent that its child knows is no endless result."""
+    value = Spoken(name="y" * 99)
+    value.self = [value]  # type: ignore[attr-defined]
+    assert measure(value, 1000) == len('{"name":"","self":[""]}') + 99 + 9
 
 
 def test_measuring_endless_containers() -> None:

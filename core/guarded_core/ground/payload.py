@@ -16,7 +16,9 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set, Sized
 from dataclasses import dataclass, field, fields, is_dataclass
+from enum import Enum
 from itertools import chain
+from types import BuiltinFunctionType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
 import orjson
@@ -285,10 +287,10 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def measure(value: object, limit: int) -> int:
     """The size in bytes of what a tool returned, any Python object: that of its compact JSON, without escapes.
 
-    Text and bytes count as they are. Dataclasses, pydantic models and objects without a text of their own count by
-    their attributes, all others by str(). A shared object counts each time, so a cycle ends at the limit; an
-    iterator is not consumed. Raises PayloadTooLarge, with `actual` where counting stopped, and PayloadRefused where
-    reading the value fails.
+    Text and bytes count as they are, objects by what they hold: dataclasses and pydantic models by their attributes,
+    private ones too; any other by its attributes or by its str(), whichever a reader gets more of. A shared container
+    counts each time, so a cycle ends at the limit; an iterator is not consumed. Raises PayloadTooLarge, with `actual`
+    where counting stopped, and PayloadRefused where reading the value fails.
     """
     try:
         size = _size(value, limit)
@@ -302,8 +304,8 @@ def measure(value: object, limit: int) -> int:
     return size
 
 
-def _size(value: object, limit: int) -> int:
-    size, inside = _weigh(value)
+def _size(value: object, limit: int, around: tuple[object, ...] = ()) -> int:
+    size, inside = _weigh(value, limit, around)
     if isinstance(value, (str, *_BYTES)):
         size -= 2  # no quotes around a bare text
     pending = [inside]
@@ -312,7 +314,7 @@ def _size(value: object, limit: int) -> int:
             if type(member) is str and member.isascii():  # as _weigh does; most members are
                 size += len(member) + 3
             else:
-                own, inside = _weigh(member)
+                own, inside = _weigh(member, limit, around)
                 size += own + 1  # and its separator
                 if inside is not _NOTHING:
                     pending.append(inside)
@@ -327,8 +329,8 @@ _MAPPINGS = (dict, Mapping)  # the exact types first: an abstract class takes lo
 _COLLECTIONS = (list, tuple, Sequence, Set)
 
 
-def _weigh(value: object) -> tuple[int, Iterable[object]]:
-    """A value's own bytes, and what is inside it."""
+def _weigh(value: object, limit: int, around: tuple[object, ...]) -> tuple[int, Iterable[object]]:
+    """A value's own bytes, and what is inside it; `around` are the objects with a text of their own that hold it."""
     if isinstance(value, str):
         # str's own methods: those of a subclass could lie.
         if str.isascii(value):
@@ -350,7 +352,26 @@ def _weigh(value: object) -> tuple[int, Iterable[object]]:
     if isinstance(value, _COLLECTIONS):
         return _brackets(value), value
     attributes = _attributes(value)
-    return _weigh(str(value) if attributes is None else attributes)
+    kind = type(value)
+    if attributes is not None and (is_dataclass(kind) or hasattr(kind, "__pydantic_fields__") or not _has_text(kind)):
+        return _weigh(attributes, limit, around)
+    size, _ = _weigh(str(value), limit, around)
+    if attributes and len(around) < _DEEPEST and not any(held is value for held in around):
+        size = max(size, _size(attributes, limit, (*around, value)))
+    return max(size, _buffer(value)), _NOTHING
+
+
+_DEEPEST = 32
+
+
+def _has_text(kind: type) -> bool:
+    return any(getattr(kind, name) is not getattr(object, name) for name in ("__str__", "__repr__"))
+
+
+def _buffer(value: object) -> int:
+    """The bytes that an array or a table of such holds, of which its text shows a few."""
+    nbytes = getattr(value, "nbytes", 0)
+    return nbytes if type(nbytes) is int else 0
 
 
 def _brackets(container: Sized) -> int:
@@ -358,14 +379,35 @@ def _brackets(container: Sized) -> int:
 
 
 def _attributes(value: object) -> dict[str, Any] | None:
+    """All that an object holds, in slots and under private names too; None for what is code, or holds nothing."""
     kind = type(value)
+    if isinstance(value, _CODE):
+        return None
+    own = getattr(value, "__dict__", None)
+    found = dict(own) if isinstance(own, dict) else {}
+    for base in kind.__mro__:
+        if "__slots__" in vars(base):
+            slots = [name for name, slot in vars(base).items() if isinstance(slot, MemberDescriptorType)]
+            found |= {name: vars(base)[name].__get__(value, kind) for name in slots if _is_set(vars(base)[name], value)}
     if is_dataclass(kind):
-        return {f.name: getattr(value, f.name, None) for f in fields(kind)}
+        found |= {f.name: getattr(value, f.name, None) for f in fields(kind)}
     if hasattr(kind, "__pydantic_fields__"):
-        return {**vars(value), **(getattr(value, "__pydantic_extra__", None) or {})}
-    if kind.__str__ is object.__str__ and kind.__repr__ is object.__repr__:
-        return getattr(value, "__dict__", None)
-    return None
+        private = found.pop("__pydantic_private__", None)
+        extra = found.pop("__pydantic_extra__", None)
+        found.pop("__pydantic_fields_set__", None)
+        found |= {**(extra or {}), **(private or {})}
+    return found or (None if own is None else {})
+
+
+_CODE = (type, Enum, ModuleType, FunctionType, MethodType, BuiltinFunctionType)
+
+
+def _is_set(slot: Any, value: object) -> bool:
+    try:
+        slot.__get__(value, type(value))
+    except AttributeError:
+        return False
+    return True
 
 
 def keyed_digest(key: bytes, canonical: bytes) -> str:

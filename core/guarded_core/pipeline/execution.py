@@ -83,7 +83,7 @@ def execute(admission: Admission) -> Flow[Any]:
         ToolExecutionError: it failed, or its outcome could not be recorded.
     """
     facts, port = admission.facts, admission.facts.port
-    step = Execute(port, admission.record.call.bound, facts.effective.copy())
+    step = Execute(port, admission.record.call.bound, facts.effective.copy(), facts.policy.output_bytes)
     try:
         result = yield from step
         taken = _take_in(admission, result)

@@ -203,6 +203,7 @@ class Execute(Step[Any]):
         port: whose tool.
         bound: what the port knows of this very call.
         arguments: a private copy of the effective arguments.
+        limit: bytes of the result; what the tool gives out bit by bit is taken in that far.
         started: whether it was entered; a cancellation before that leaves no doubt that nothing ran.
     """
 
@@ -210,18 +211,19 @@ class Execute(Step[Any]):
     port: ToolPort
     bound: Any
     arguments: dict[str, Any]
+    limit: int
     started: bool = False
 
     def perform(self, services: Services) -> Any:
         self.started = True
-        return self.port.run(self.bound, self.arguments)
+        return self.port.taken_out(self.port.run(self.bound, self.arguments), self.limit)
 
     def waits(self, services: Services) -> bool:
         return True
 
     async def aperform(self, services: Services) -> Any:
         self.started = True
-        return await self.port.arun(self.bound, self.arguments)
+        return await self.port.ataken_out(await self.port.arun(self.bound, self.arguments), self.limit)
 
 
 def run(flow: Flow[T], services: Services) -> T:

@@ -39,7 +39,7 @@ class PlainFunction(ToolPort):
         tool = name or function.__name__
         self.function = function
         self.signature = inspect.signature(function)
-        self.is_async = inspect.iscoroutinefunction(function)
+        self.is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
         self._fields = [(name, _field(name)) for name in self.signature.parameters]
         self._positional = [p.name for p in self.signature.parameters.values() if p.kind is p.POSITIONAL_ONLY]
         self._model = _model(function, self.signature, tool)
@@ -82,7 +82,10 @@ class PlainFunction(ToolPort):
 
     async def arun(self, bound: Any, effective: dict[str, Any]) -> Any:
         """Await an async function; a sync one runs in a worker thread."""
-        return await (self.run(bound, effective) if self.is_async else super().arun(bound, effective))
+        if not self.is_async:
+            return await super().arun(bound, effective)
+        result = self.run(bound, effective)
+        return await result if inspect.isawaitable(result) else result
 
     def stand_in(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """`call`, looking like the function; without ``__wrapped__``, which would lead around the guard."""

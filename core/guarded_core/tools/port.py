@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 from guarded_core.ground.errors import InvalidPayload
 from guarded_core.ground.payload import measure
+from guarded_core.tools.lazy import ataken_out, is_lazy, taken_out
 from guarded_core.tools.spec import ToolSpec
 
 
@@ -56,6 +57,14 @@ class ToolPort:
         """As `run`, without blocking the event loop: by default in a worker thread."""
         result = await asyncio.to_thread(self.run, bound, effective)
         return await result if isinstance(result, Awaitable) else result
+
+    def taken_out(self, result: Any, limit: int) -> Any:
+        """The result with all that would come of it later, as far as `limit` bytes: it comes while the call runs."""
+        return taken_out(result, limit) if is_lazy(result) else result
+
+    async def ataken_out(self, result: Any, limit: int) -> Any:
+        """As `taken_out`, awaiting."""
+        return await ataken_out(result, limit) if is_lazy(result) else result
 
     def check_output(self, result: Any, limit: int) -> None:
         """Raise PayloadTooLarge for a result over `limit` bytes, PayloadRefused for a shape that is not allowed."""
