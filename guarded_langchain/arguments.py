@@ -49,14 +49,12 @@ class Given:
 
     Attributes:
         arguments: the model's, under the schema's names; to be judged.
-        as_given: the same under the names that they came with.
         injected: code's, by argument.
         runtime: the ToolRuntime, where ToolNode runs the call.
         forged: whether there were others that only code may give; they were stripped.
     """
 
     arguments: object
-    as_given: object
     injected: dict[str, Any] = field(default_factory=dict)
     runtime: Any = None
     forged: bool = False
@@ -118,9 +116,9 @@ class ToolArguments:
         """
         if isinstance(given, str):
             # The one argument itself; it is never read as JSON.
-            return Given(arguments={self._first: given}, as_given=given, runtime=runtime)
+            return Given(arguments={self._first: given}, runtime=runtime)
         if not isinstance(given, dict):
-            return Given(arguments=given, as_given=given, runtime=runtime)
+            return Given(arguments=given, runtime=runtime)
         from_code = {name: given[name] for name in self.injected & given.keys()}
         arguments = {name: value for name, value in given.items() if name not in from_code}
         handed = from_code.get(self.runtime)
@@ -133,7 +131,6 @@ class ToolArguments:
         }
         return Given(
             arguments=self._renamed(arguments, by_field),
-            as_given=arguments,
             injected=accepted if runtime is None else {self.runtime: runtime, **accepted},
             runtime=runtime,
             forged=len(accepted) < len(from_code),

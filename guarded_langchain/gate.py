@@ -181,19 +181,14 @@ class Gate(ToolPort):
         return messages.views(result, with_artifact=self.inner.response_format != "content")
 
     def handed_back(self, bound: _Entered, result: Any, ran: dict[str, Any], *, is_edited: bool) -> Any:
-        """The result, with a note for the model where something else ran than what it sent."""
-        if not is_edited and self._is_as_sent(bound.proposal):
+        """The result, with a note for the model where a person changed its call.
+
+        What the application's own middleware changes is the application's: it may be another tenant's secret.
+        """
+        if not is_edited:
             return result
         own = {name: value for name, value in ran.items() if name not in self.arguments.injected}
-        return messages.with_note(result, edit_note(self.spec.name, own))
-
-    def _is_as_sent(self, proposal: Proposal) -> bool:
-        """Whether the call came here as the model sent it, as far as its message can be seen."""
-        return all(
-            (call["name"], {name: value for name, value in call["args"].items() if name not in self.arguments.injected})
-            == (self.spec.name, proposal.given.as_given)
-            for call in proposal.sent
-        )
+        return messages.with_note(result, edit_note(self.spec.name, own), self.spec.name, bound.proposal.tool_call_id)
 
     def encode(self, result: Any) -> Any:
         """Content and artifact, as far as they are JSON."""

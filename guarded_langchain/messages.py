@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from guarded_core.ground.errors import AnsweredByPerson, InvalidPayload, OutcomeUnknown, ToolExecutionError
-from guarded_core.ground.payload import PayloadLimits, PayloadRefused, PayloadTooLarge, freeze
+from guarded_core.ground.payload import PayloadLimits, PayloadRefused, PayloadTooLarge, freeze, is_json_text
 from guarded_langchain import compat
 
 _KEPT = PayloadLimits(bytes=16 << 20, nodes=1 << 20, depth=64)
@@ -99,19 +99,44 @@ def views(result: Any, *, with_artifact: bool) -> tuple[Any, ...]:
     return (result,)
 
 
-def with_note(result: Any, note: str) -> Any:
-    """The result with `note` before its content; a Command, which has none of its own, as it is."""
-    if isinstance(result, tuple) and len(result) == 2:
-        return with_note(result[0], note), result[1]
-    if isinstance(result, ToolMessage):
-        return result.model_copy(update={"content": with_note(result.content, note)})
-    if isinstance(result, ToolOutputMixin) or _holds_outputs(result):
+NOTE = "guarded_note"
+
+
+def with_note(result: Any, note: str, tool: str, tool_call_id: str | None) -> Any:
+    """The result with `note` before what the model reads, and under `NOTE` in its message's `additional_kwargs`.
+
+    JSON stays as it is, since somebody may parse it: there the note stands beside it alone. A Command, which has no
+    content of its own, and a result that no message carries, stay as they are but for text.
+    """
+    content, artifact = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
+    if isinstance(content, ToolMessage):
+        kwargs = {**content.additional_kwargs, NOTE: note}
+        noted = content.model_copy(update={"content": _noted(content.content, note), "additional_kwargs": kwargs})
+    elif isinstance(content, ToolOutputMixin) or _holds_outputs(content):
         return result
-    if isinstance(result, str):
-        return f"{note}\n\n{result}"
-    if isinstance(result, list) and all(isinstance(block, dict) and "type" in block for block in result):
-        return [{"type": "text", "text": note}, *result]
-    return f"{note}\n\n{compat.stringified(result)}"
+    elif tool_call_id is None:
+        noted = _noted(content, note) if isinstance(content, str) else content
+    else:
+        text = content if isinstance(content, str) or _is_blocks(content) else compat.stringified(content)
+        noted = ToolMessage(
+            _noted(text, note),
+            tool_call_id=tool_call_id,
+            name=tool,
+            artifact=artifact,
+            additional_kwargs={NOTE: note},
+        )
+    return (noted, artifact) if isinstance(result, tuple) else noted
+
+
+def _noted(content: Any, note: str) -> Any:
+    """Content with the note before it; JSON as it is."""
+    if isinstance(content, list):
+        return [{"type": "text", "text": note}, *content]
+    return content if is_json_text(content) else f"{note}\n\n{content}"
+
+
+def _is_blocks(content: object) -> bool:
+    return isinstance(content, list) and all(isinstance(block, dict) and "type" in block for block in content)
 
 
 def with_artifact(message: ToolMessage, artifact: Any) -> ToolMessage:
@@ -131,6 +156,8 @@ def encode(result: Any) -> Any:
         return {"pair": [encode(result[0]), _as_json(result[1])]}
     if isinstance(result, ToolMessage):
         kept = {"content": result.content, "artifact": _as_json(result.artifact), "status": result.status}
+        if NOTE in result.additional_kwargs:
+            kept["additional_kwargs"] = {NOTE: result.additional_kwargs[NOTE]}
         return {"message": kept | {"tool_call_id": result.tool_call_id, "name": result.name}}
     if isinstance(result, ToolOutputMixin) or _holds_outputs(result):
         return {"kept": False}

@@ -8,7 +8,7 @@ from llama_index.core.llms import TextBlock
 from llama_index.core.tools import ToolOutput
 
 from guarded_core.ground.errors import AnsweredByPerson, ExecutionFailed, ToolExecutionError
-from guarded_core.ground.payload import PayloadLimits, PayloadRefused, PayloadTooLarge, freeze, measure
+from guarded_core.ground.payload import PayloadLimits, PayloadRefused, PayloadTooLarge, freeze, is_json_text, measure
 from guarded_llamaindex.arguments import Bound
 
 _KEPT = PayloadLimits(bytes=16 << 20, nodes=1 << 20, depth=64)
@@ -27,8 +27,8 @@ def denied(error: ToolExecutionError, tool: str) -> ToolOutput:
 
 
 def with_note(output: Any, note: str) -> Any:
-    """`output` with `note` before what the model reads; what is no ToolOutput, as it is."""
-    if not isinstance(output, ToolOutput):
+    """`output` with `note` before what the model reads; what is no ToolOutput, or is JSON, as it is."""
+    if not isinstance(output, ToolOutput) or is_json_text(output.content):
         return output
     return output.model_copy(update={"blocks": [TextBlock(text=note), *output.blocks]})
 

@@ -140,17 +140,17 @@ class GuardedTool(FunctionTool):
         return super().real_fn
 
     @unspanned
-    def call(self, *args: Any, **kwargs: Any) -> ToolOutput:
+    def call(self, /, *args: Any, **kwargs: Any) -> ToolOutput:
         """The inner tool's output; a refusal as an output that is an error. Raises what the tool itself raises."""
         return self._answer(self._port.call, args, kwargs)
 
     @unspanned
-    def __call__(self, *args: Any, **kwargs: Any) -> ToolOutput:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> ToolOutput:
         """As `call`."""
         return self._answer(self._port.dunder_call, args, kwargs)
 
     @unspanned
-    async def acall(self, *args: Any, **kwargs: Any) -> ToolOutput:
+    async def acall(self, /, *args: Any, **kwargs: Any) -> ToolOutput:
         """As `call`, without blocking the event loop."""
         self._shown.refused(False)
         try:
@@ -301,6 +301,10 @@ class _Port(ToolPort):
         if not isinstance(result, ToolOutput):
             return await super().ataken_out(result, limit)
         return with_raw(result, await super().ataken_out(result.raw_output, limit))
+
+    def restored(self, bound: _Entered, kept: dict[str, Any]) -> dict[str, Any]:
+        """With the partial parameters, which stay out of the ledger."""
+        return {**bound.bound.parameters.json_partials, **kept}
 
     def check_output(self, result: Any, limit: int) -> None:
         """Bound what a model reads and what an application gets."""

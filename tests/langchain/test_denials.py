@@ -289,24 +289,10 @@ class Raising(AgentMiddleware[Any, Any, Any]):
         return handler(request.override(tool_call={**request.tool_call, "args": args}))
 
 
-NOTE = (
-    "Note: your call was changed before it ran; do not repeat it. "
-    'What ran is refund with these arguments: {"order":14,"note":""}'
-)
-
-
 @pytest.mark.parametrize("wrapped", [True, False], ids=["wrapped", "middleware alone"])
-@pytest.mark.parametrize(
-    ("result", "expected"),
-    [
-        ("ran", f"{NOTE}\n\nran"),
-        (5, f"{NOTE}\n\n5"),
-        ([{"type": "text", "text": "ran"}], [{"type": "text", "text": NOTE}, {"type": "text", "text": "ran"}]),
-    ],
-    ids=["text", "number", "blocks"],
-)
-def test_the_message_says_what_ran_after_a_change(wrapped: bool, result: Any, expected: Any) -> None:
-    """A model that does not know of the change would send its call again."""
+@pytest.mark.parametrize("result", ["ran", 5, '{"rows": 3}', [{"type": "text", "text": "ran"}]])
+def test_what_the_applications_middleware_changes_is_not_told(wrapped: bool, result: Any) -> None:
+    """It is the application's, maybe a tenant's secret; and a note would break who reads the content."""
 
     @tool
     def refund(order: int, note: str = "") -> Any:
@@ -321,11 +307,12 @@ def test_the_message_says_what_ran_after_a_change(wrapped: bool, result: Any, ex
         said = create_agent(model, tools=tools, middleware=middleware).invoke({"messages": [("user", "go")]})[
             "messages"
         ]
-    assert said[2].content == expected
+    assert said[2].content == (str(result) if isinstance(result, int) else result)
+    assert said[2].additional_kwargs == {}
 
 
 def test_a_persons_edit_is_told(outcomes: Any) -> None:
-    """After an edit in LangChain's own human-in-the-loop middleware, the edited call is judged, run and told."""
+    """After an edit in LangChain's own human-in-the-loop middleware, the edited call is judged and run; it tells."""
     guard = guard_with()
     review = HumanInTheLoopMiddleware({"refund": {"allowed_decisions": ["approve", "edit", "reject"]}})
     model = ScriptedChatModel([says(tool_call("refund", {"order": 7})), "done"])
@@ -341,5 +328,5 @@ def test_a_persons_edit_is_told(outcomes: Any) -> None:
     calls = next(message for message in said if isinstance(message, AIMessage)).tool_calls
     assert "refunded 8" in answer.content
     # LangChain before 1.3 puts the edit into the model's own message; since then, the message keeps what it said.
-    assert calls[0]["args"] == {"order": 8} or '"order":8' in answer.content
+    assert calls[0]["args"] == {"order": 8} or '"order":8' in answer.content.replace(" ", "")
     assert outcomes(guard) == [("refund", "authorized", None), ("refund", "succeeded", None)]

@@ -3,6 +3,7 @@
 # No postponed annotations here: LangChain's older versions take those of a tool's function for plain text.
 
 import asyncio
+import json
 from datetime import date
 from typing import Any
 
@@ -14,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.v1 import BaseModel as BaseModelV1
 from pydantic.v1 import Field as FieldV1
 
-from guarded_core import CallbackApprover, Guard, InvalidTool, ToolExecutionPolicy, ToolSettings
+from guarded_core import Answer, CallbackApprover, Guard, InvalidTool, ToolExecutionPolicy, ToolSettings
 from guarded_core.rules.kinds import DenyToolParam, LimitToolParam, RequireApproval
 from guarded_langchain import ToolCallDenied, guard_tool
 from guarded_langchain.testing import ScriptedChatModel, says, tool_call
@@ -217,6 +218,78 @@ class TestNames:
         )
         del bare.args_schema["properties"]["order"], bare.args_schema["required"]  # type: ignore[union-attr, index]
         assert in_agent(guarded(bare)[0], {"query": "a", "count": 5}) == ["count=5"]
+
+
+class TestResults:
+    """What comes back."""
+
+    @pytest.mark.parametrize("is_async", [False, True])
+    def test_a_generator_is_taken_out(self, is_async: bool) -> None:
+        """As content and as an artifact: before the call is settled, within the bound for results."""
+
+        def sample(n: int) -> Any:
+            return (str(i) for i in range(n)), iter(range(n))
+
+        bare = StructuredTool.from_function(sample, description="D.", response_format="content_and_artifact")
+        guard = Guard(ToolExecutionPolicy({"sample": "mutating"}, output_bytes=1000))
+        made = guard_tool(bare, guard, context=guard.session("u", tools=["sample"]))
+
+        def answer(n: int) -> Any:
+            call = {"type": "tool_call", "id": "1", "name": "sample", "args": {"n": n}}
+            return asyncio.run(made.ainvoke(call)) if is_async else made.invoke(call)
+
+        message = answer(2)
+        assert (message.content, message.artifact) == (["0", "1"], [0, 1])
+        assert "too large" in answer(5_000).content
+
+    def test_a_coroutine_that_nothing_awaits_is_a_failure(self) -> None:
+        """It is closed, and on record as failed; awaited, it is the result."""
+        ran: list[int] = []
+
+        async def real(n: int) -> int:
+            ran.append(n)
+            return n
+
+        bare = StructuredTool.from_function(
+            lambda n: real(n), name="f", description="D.", args_schema=order_schema(n={})
+        )
+        del bare.args_schema["required"]  # type: ignore[union-attr, arg-type]
+        made, _ = guarded(bare)
+        with pytest.raises(TypeError, match="has to be awaited"):
+            made.invoke({"n": 1})
+        assert asyncio.run(made.arun({"n": 2})) == 2
+        assert ran == [2]
+
+    @pytest.mark.parametrize(
+        ("result", "content"),
+        [
+            ('{"rows": 3}', '{"rows": 3}'),
+            ({"rows": 3}, '{"rows": 3}'),
+            ("ran", "{note}\n\nran"),
+            ([{"type": "text", "text": "ran"}], [{"type": "text", "text": "{note}"}, {"type": "text", "text": "ran"}]),
+        ],
+    )
+    @pytest.mark.parametrize("with_artifact", [False, True])
+    def test_a_persons_edit_is_told_beside_json(self, result: Any, content: Any, with_artifact: bool) -> None:
+        """The note stands in the message's additional_kwargs, and before content that is no JSON."""
+
+        def sample(n: int) -> Any:
+            """Sample."""
+            return (result, {"n": n}) if with_artifact else result
+
+        kind: Any = "content_and_artifact" if with_artifact else "content"
+        bare = StructuredTool.from_function(sample, response_format=kind)
+        edit = Answer(by="lee", approve=True, arguments={"n": 2})
+        guard = Guard(
+            ToolExecutionPolicy({"sample": "financial"}), approver=CallbackApprover(lambda request: edit, by="lee")
+        )
+        made = guard_tool(bare, guard, context=guard.session("u", tools=["sample"]))
+        message = made.invoke({"type": "tool_call", "id": "1", "name": "sample", "args": {"n": 1}})
+        note = message.additional_kwargs["guarded_note"]
+        assert note.endswith('sample with these arguments: {"n":2}')
+        assert message.content == json.loads(json.dumps(content).replace("{note}", json.dumps(note)[1:-1]))
+        assert message.artifact == ({"n": 2} if with_artifact else None)
+        assert (message.status, message.name, message.tool_call_id) == ("success", "sample", "1")
 
 
 def in_agent(made: BaseTool, arguments: dict[str, Any]) -> list[Any]:

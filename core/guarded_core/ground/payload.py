@@ -284,6 +284,17 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return members
 
 
+def is_json_text(text: str) -> bool:
+    """Whether a text is a JSON object or array, which somebody may parse."""
+    if text.lstrip()[:1] not in ("{", "["):
+        return False
+    try:
+        orjson.loads(text)
+    except ValueError:
+        return False
+    return True
+
+
 def measure(value: object, limit: int) -> int:
     """The size in bytes of what a tool returned, any Python object: that of its compact JSON, without escapes.
 

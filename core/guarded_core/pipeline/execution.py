@@ -62,9 +62,15 @@ def entry_of(record: CallRecord, found: Found, facts: Facts) -> LedgerEntry | No
         chain=facts.context.chain,
         session_id=facts.context.session_id,
         digest=facts.effective.digest,
-        arguments=facts.effective.copy(),
+        arguments=_kept(facts),
         is_edited=found.is_edited,
     )
+
+
+def _kept(facts: Facts) -> dict[str, Any]:
+    """The effective arguments, but for what the application has set: a store is no place for its secrets."""
+    hidden = facts.port.set_by_application.difference(facts.settings.binds)
+    return {name: value for name, value in facts.effective.copy().items() if name not in hidden}
 
 
 class _Unusable(Exception):

@@ -159,7 +159,7 @@ def _judge(record: CallRecord, found: Found) -> Flow[Verdict | Replay]:
         raise bounded
     if paused is not None:
         found.call_id, found.is_edited = paused.call_id, paused.is_edited
-        found.effective = freeze(paused.arguments, policy.limits)
+        found.effective = freeze(port.restored(call.bound, paused.arguments), policy.limits)
     try:
         if found.effective is None:
             given = _given(record, found, port, snapshot, bounded, settings, policy.limits)

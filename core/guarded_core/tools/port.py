@@ -49,6 +49,10 @@ class ToolPort:
         """
         return None if self.spec.defaults is None else self.spec.defaults.complete(arguments)
 
+    def restored(self, bound: Any, kept: dict[str, Any]) -> dict[str, Any]:
+        """Effective arguments as a ledger kept them, with what the application sets in its place again."""
+        return kept
+
     def run(self, bound: Any, effective: dict[str, Any]) -> Any:
         """Run the tool with effective arguments, a private copy."""
         raise AssertionError(f"{self.spec.name!r} is known here, and cannot be run")
