@@ -106,6 +106,8 @@ def test_rules_of_one_source_are_taken_as_they_are() -> None:
     """Most calls have the policy's alone: nothing is built for them, and what was found out about a tool is kept."""
     policy = PolicyEngine([DenyTool(tool="pay")]).rule_set
     assert RuleSet.in_force(session=RuleSet(), policy=policy, code=RuleSet()) is policy
+    empty = RuleSet()
+    assert RuleSet.in_force(policy=empty, code=RuleSet()) is empty
 
 
 def test_hides_and_narrows_by_all_of_them() -> None:

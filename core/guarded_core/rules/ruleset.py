@@ -71,8 +71,8 @@ class RuleSet:
     def in_force(cls, *, session: RuleSet | None = None, policy: RuleSet, code: RuleSet) -> RuleSet:
         """The rules of a call, in the one order that they have: the session's, the policy's, those added in code."""
         parts = [part for part in (session, policy, code) if part is not None and part._own]
-        if len(parts) == 1:
-            return parts[0]
+        if len(parts) < 2:
+            return parts[0] if parts else policy
         joined = cls()
         joined._parts = tuple(parts)
         joined.traces = any([part.traces for part in parts])
