@@ -147,6 +147,72 @@ def test_a_rule_about_origins_that_cannot_say_what_it_saw_proves_nothing() -> No
     assert (judged.violations, judged.proven) == ((), False)
 
 
+def failing(*members: str) -> Any:
+    """A rule that lets every call pass, and raises in these members, quoting what it must not."""
+
+    def fail(self: Any, *args: Any) -> Any:
+        raise ValueError("s3cret")
+
+    methods = {"check", "reserve", "windows", "narrow", "speaks_of"}
+    says: dict[str, Any] = {member: fail if member in methods else property(fail) for member in members}
+    passing = {"name": "failing", "check": lambda self, case: None}
+    return type("Failing", (Rule,), {**passing, **says})()
+
+
+@pytest.mark.parametrize(
+    ("members", "objects"),
+    [
+        (["check"], True),
+        (["reserve"], True),
+        (["windows"], True),
+        (["check", "name"], True),
+        (["check", "enforce"], True),
+        (["windows", "enforce", "name"], True),
+        (["enforce"], False),
+        (["name", "narrow", "denies", "speaks_of"], False),
+    ],
+)
+def test_whatever_a_rule_raises_stays_inside(members: list[str], objects: bool, way: Any) -> None:
+    """It is an objection, on record, or says nothing of the call; its text is nowhere, and the tool is shown."""
+    guard, ran = shop()
+    guard.rules.add(failing(*members))
+    with guard.session("u", tools=["pay"]):
+        assert [view.name for view in guard.visible_tools()] == ["pay"]
+        if objects:
+            with pytest.raises(PolicyDenied) as caught:
+                way(guard.call, guard.acall, "pay", {"to": "me"})
+            (violation,) = caught.value.violations
+            assert violation.reason == "the rule failed: ValueError"
+            assert violation.policy_name == ("Failing" if "name" in members else "failing")
+        else:
+            way(guard.call, guard.acall, "pay", {"to": "me"})
+    assert ran == ([] if objects else [("me", 0)])
+    assert [event.outcome.value for event in guard.audit.events] == (
+        ["denied"] if objects else ["authorized", "succeeded"]
+    )
+
+
+@pytest.mark.parametrize("answers", [{"check": lambda self, case: "a text"}, {"reserve": lambda self, case: "one"}])
+def test_what_is_no_answer_is_an_objection(answers: dict[str, Any]) -> None:
+    """A finding is a Finding, a reservation a Reservation; anything else passes nothing."""
+    passing = {"name": "odd", "check": lambda self, case: None}
+    guard, ran = shop(type("Odd", (Rule,), {**passing, **answers})())
+    with guard.session("u", tools=["pay"]), pytest.raises(PolicyDenied):
+        guard.call("pay", {"to": "me"})
+    assert ran == []
+
+
+@pytest.mark.parametrize("member", ["tools", "traces"])
+def test_a_rule_that_cannot_say_what_it_is_about_is_not_taken(member: str) -> None:
+    """Its author hears of it, not the first call; the rules are what they were."""
+    guard, _ = shop()
+    with pytest.raises(ValueError, match="s3cret"):
+        guard.rules.add(failing(member))
+    with pytest.raises(ValueError, match="s3cret"):
+        ToolExecutionPolicy({"pay": "mutating"}, rules=[failing(member)])
+    assert guard.rules.is_empty
+
+
 def test_the_engines_of_a_guard_are_joined_now() -> None:
     """The old way to them says where the new one is."""
     guard, _ = shop(DenyTool(tool="pay"))

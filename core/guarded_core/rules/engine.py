@@ -28,12 +28,14 @@ class PolicyEngine:
     def __init__(self, rules: Iterable[RuleLike] = ()) -> None:
         self._lock = threading.Lock()
         self._rules = [completed(rule) for rule in rules]
-        self._built: RuleSet | None = None
+        self._built: RuleSet | None = RuleSet(tuple(self._rules))
 
     def add(self, rule: RuleLike) -> None:
-        """Append a rule; one of the same name may be there already."""
+        """Append a rule; one of the same name may be there already. Raises what the rule raises of what it says."""
+        added = completed(rule)
+        RuleSet((added,))  # a rule that cannot say what it is about is its author's mistake now, and no call's later
         with self._lock:
-            self._rules.append(completed(rule))
+            self._rules.append(added)
             self._built = None
 
     def register(self, name: str, check: Check, description: str = "") -> None:

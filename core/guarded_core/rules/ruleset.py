@@ -43,17 +43,16 @@ SILENT = Judgement()
 class RuleSet:
     """The rules of one moment, in order; immutable. Its cost grows with the rules that name the tool, not with all.
 
+    Whatever a rule raises while it is judged, also by its name or by saying whether it is enforced, is an objection.
+
     Args:
         rules: what it holds, in order.
-
-    Attributes:
-        traces: whether a rule asks where values came from, so that a session has to remember.
     """
 
-    __slots__ = ("_exact", "_globs", "_own", "_parts", "_resolved", "traces")
+    __slots__ = ("_exact", "_globs", "_own", "_parts", "_resolved", "_tracing")
 
     def __init__(self, rules: tuple[Rule, ...] = ()) -> None:
-        self.traces = any([rule.traces for rule in rules])
+        self._tracing = frozenset([id(rule) for rule in rules if rule.traces])
         self._own = rules
         self._parts: tuple[RuleSet, ...] = ()
         self._exact: dict[str, list[int]] = {}
@@ -75,13 +74,18 @@ class RuleSet:
             return parts[0] if parts else policy
         joined = cls()
         joined._parts = tuple(parts)
-        joined.traces = any([part.traces for part in parts])
+        joined._tracing = frozenset().union(*[part._tracing for part in parts])
         return joined
 
     @property
     def rules(self) -> tuple[Rule, ...]:
         """All rules, in order."""
         return (*self._own, *[rule for part in self._parts for rule in part.rules])
+
+    @property
+    def traces(self) -> bool:
+        """Whether a rule asks where values came from, so that a session has to remember."""
+        return bool(self._tracing)
 
     def rules_for(self, tool: str) -> tuple[Rule, ...]:
         """The rules that are asked of calls of `tool`, in order."""
@@ -103,7 +107,7 @@ class RuleSet:
 
     def enforced(self, tool: str) -> tuple[Rule, ...]:
         """Those of them that do what they say."""
-        return tuple([rule for rule in self.rules_for(tool) if rule.enforce])
+        return tuple([rule for rule in self.rules_for(tool) if _is_enforced(rule)])
 
     def judge(self, case: Case) -> Judgement:
         """What the rules say of `case`; pure."""
@@ -114,15 +118,16 @@ class RuleSet:
         reservations: list[Reservation] = []
         proofs: list[tuple[Rule, bool]] = []
         for rule in rules:
-            finding, reservation = _answer(rule, case)
-            if self.traces and rule.enforce and rule.traces:
+            enforced = _is_enforced(rule)
+            finding, reservation = _answer(rule, case, enforced=enforced)
+            if enforced and id(rule) in self._tracing:
                 proofs.append((rule, finding is None))
             if reservation is not None:
-                reservations.append(reservation if rule.enforce else _observing(reservation))
+                reservations.append(reservation if enforced else _observing(reservation))
             if finding is None:
                 continue
-            if not rule.enforce:
-                would.append(rule.name)
+            if not enforced:
+                would.append(_name(rule))
             elif finding.effect == "ask":
                 asks.append(_violation(rule, case, finding))
             else:
@@ -137,7 +142,7 @@ class RuleSet:
 
     def objections(self, case: Case) -> list[PolicyViolation]:
         """Every objection to `case`, in order; nobody can be asked, so a wish to ask is an objection like any other."""
-        answers = [(rule, _answer(rule, case)[0]) for rule in self.enforced(case.action.tool)]
+        answers = [(rule, _answer(rule, case, enforced=True)[0]) for rule in self.enforced(case.action.tool)]
         return [_violation(rule, case, finding) for rule, finding in answers if finding is not None]
 
     def windows(self, tool: str, scope: Scope) -> tuple[Window, ...]:
@@ -153,8 +158,8 @@ class RuleSet:
             try:
                 found.update(dict.fromkeys(rule.windows(tool, scope)))
             except Exception as error:
-                if rule.enforce:
-                    raise PolicyDenied(tool, (PolicyViolation(rule.name, "", _failed(error).reason),)) from None
+                if _is_enforced(rule):
+                    raise PolicyDenied(tool, (PolicyViolation(_name(rule), "", _failed(error).reason),)) from None
         return tuple(found)
 
     def narrow(self, tool: str, schema: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -168,22 +173,44 @@ class RuleSet:
 
     def hiding(self, tool: str) -> tuple[Rule, ...]:
         """The rules that refuse every call of `tool`, so that a model need not be shown it."""
-        return tuple(
-            [rule for rule in self.enforced(tool) if rule.denies is not None and names_tool(rule.denies, tool)]
-        )
+        return tuple([rule for rule in self.enforced(tool) if _denies(rule, tool)])
 
     def hides(self, tool: str) -> bool:
         """Whether there is one."""
         return bool(self.hiding(tool))
 
 
-def _answer(rule: Rule, case: Case) -> tuple[Finding | None, Reservation | None]:
+def _is_enforced(rule: Rule) -> bool:
+    try:
+        return bool(rule.enforce)
+    except Exception:
+        return True  # doubt does not disarm it
+
+
+def _name(rule: Rule) -> str:
+    try:
+        return str(rule.name)
+    except Exception:
+        return type(rule).__name__
+
+
+def _denies(rule: Rule, tool: str) -> bool:
+    try:
+        return rule.denies is not None and names_tool(rule.denies, tool)
+    except Exception:
+        return False  # then the tool is shown; each call is judged all the same
+
+
+def _answer(rule: Rule, case: Case, *, enforced: bool) -> tuple[Finding | None, Reservation | None]:
     """What `rule` objects, and what it reserves where the call can still pass; whatever it raises is an objection."""
     try:
         finding = rule.check(case)
-        if finding is not None and (not rule.enforce or finding.effect != "ask"):
+        if finding is not None and (not enforced or finding.effect != "ask"):
             return finding, None
-        return finding, rule.reserve(case)
+        reservation = rule.reserve(case)
+        if reservation is not None and not isinstance(reservation, Reservation):
+            raise TypeError
+        return finding, reservation
     except Exception as error:
         return _failed(error), None
 
@@ -201,7 +228,7 @@ def _failed(error: Exception) -> Finding:
 
 
 def _violation(rule: Rule, case: Case, finding: Finding) -> PolicyViolation:
-    return PolicyViolation(rule.name, case.action.id, finding.reason)
+    return PolicyViolation(_name(rule), case.action.id, finding.reason)
 
 
 def _observing(reservation: Reservation) -> Reservation:
