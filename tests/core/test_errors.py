@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from guarded_core import Guard, ToolExecutionPolicy
-from guarded_core.ground.errors import STEPS, StoreUnavailable, ToolExecutionError
+from guarded_core import Guard, ToolExecutionPolicy, ToolSettings
+from guarded_core.ground.errors import STEPS, PolicyDenied, StoreUnavailable, ToolChanged, ToolExecutionError
 from guarded_core.rules.kinds import LimitToolParam
 from guarded_core.store.memory import MemoryStore
 from guarded_core.testing.trial import explain
@@ -98,3 +98,22 @@ def test_what_cannot_be_read_is_not_explained_as_passed() -> None:
         ("rules", "-"),
         ("approve", "-"),
     ]
+
+
+def test_a_tool_that_is_not_what_the_policy_pins_is_refused_before_its_arguments_are_looked_at() -> None:
+    """It is explained there, and reads to a model like any rule's no."""
+    guard = Guard(ToolExecutionPolicy({"pay": ToolSettings(risk="mutating", schema_sha256="0" * 64)}))
+
+    @guard.tool
+    def pay(cents: int) -> None:
+        """Pay."""
+
+    with guard.session("u", tools=["pay"]) as session:
+        decision, said = explain(guard, "pay", {"cents": "x"}, session)
+        with pytest.raises(ToolChanged, match=PolicyDenied.text) as caught:
+            guard.call("pay", {"cents": 1})
+    assert (decision.code, decision.step, caught.value.code) == ("policy_denied", "authorise", "policy_denied")
+    assert [(line.verdict, line.detail) for line in said] == [
+        ("deny", "the tool is not what was registered"), *[("-", "")] * 5
+    ]  # fmt: skip
+    assert [violation.policy_name for violation in caught.value.violations] == ["tool_changed"]

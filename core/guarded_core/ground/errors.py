@@ -12,6 +12,7 @@
     │   ├── OutputTooLarge          the tool ran, its result exceeds a limit
     │   ├── InvalidPayload          the arguments do not fit the tool's closed schema
     │   ├── PolicyDenied            a rule refused the call
+    │   │   └── ToolChanged         the tool is not what was registered, or not what the policy pins
     │   ├── HumanApprovalRequired   a person has to approve this very payload first
     │   ├── ApprovalPayloadMismatch an approval is there, for another payload
     │   ├── ApprovalRejected        a person said no
@@ -207,12 +208,21 @@ class PolicyDenied(ToolExecutionError):
     """
 
     code = "policy_denied"
-    step = "rules"
+    step: ClassVar[Step] = "rules"
     text = "The policy does not allow this call. Do not repeat it unchanged."
 
     def __init__(self, tool: str, violations: Sequence[PolicyViolation] = ()) -> None:
         super().__init__(tool)
         self.violations = tuple(violations)
+
+
+class ToolChanged(PolicyDenied):
+    """The tool is no longer what was registered, or not what the policy pins; a model reads any rule's no."""
+
+    step = "authorise"
+
+    def __init__(self, tool: str, call_id: str = "") -> None:
+        super().__init__(tool, (PolicyViolation("tool_changed", call_id, "the tool is not what was registered"),))
 
 
 class HumanApprovalRequired(ToolExecutionError):

@@ -20,13 +20,13 @@ from guarded_core.ground.errors import (
     OutcomeUnknown,
     PolicyDenied,
     StoreUnavailable,
+    ToolChanged,
     ToolExecutionError,
     Unauthorized,
 )
 from guarded_core.ground.ids import new_id
 from guarded_core.ground.payload import Payload, PayloadLimits, PayloadRefused, PayloadTooLarge, freeze, parse
 from guarded_core.ground.struct import struct
-from guarded_core.ground.violation import PolicyViolation
 from guarded_core.pipeline.call import Call
 from guarded_core.pipeline.record import CallRecord, Found
 from guarded_core.pipeline.steps import Flow, Load
@@ -202,9 +202,7 @@ def _authorise(
     found.risk = risk
     pinned = settings.schema_sha256
     if (pinned is not None and pinned != spec.fingerprint) or _has_drifted(port, record.call):
-        raise PolicyDenied(
-            tool, [PolicyViolation("tool_changed", found.call_id, "the tool is not what was registered")]
-        )
+        raise ToolChanged(tool, found.call_id)
     return settings, risk
 
 

@@ -147,7 +147,7 @@ def _explained(guard: Guard, tool: str, context: ToolExecutionContext, decision:
         if step == "rules":
             yield from _rules(decision)
         elif not reached:
-            detail = _unauthorized(guard, tool, context) if step == "authorise" else decision.message
+            detail = _unauthorized(guard, tool, context, decision) if step == "authorise" else decision.message
             yield StepVerdict(step=step, verdict="deny", detail=detail or "")
         elif step == "approve" and decision.approval_request is not None:
             yield StepVerdict(step=step, verdict="ask", detail=", ".join(decision.approval_request.reasons))
@@ -166,7 +166,9 @@ def _rules(decision: Decision) -> Iterator[StepVerdict]:
         yield StepVerdict(step="rules", verdict="pass")
 
 
-def _unauthorized(guard: Guard, tool: str, context: ToolExecutionContext) -> str:
+def _unauthorized(guard: Guard, tool: str, context: ToolExecutionContext, decision: Decision) -> str:
+    if decision.violations:
+        return "; ".join(violation.reason for violation in decision.violations)
     if tool not in guard.policy.tools:
         return f"the allowlist has no {tool!r}{did_you_mean(tool, guard.policy.tools)}"
     if tool not in context.tools:
