@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from guarded_core.approvals.request import ApprovalRequest
 from guarded_core.audit.event import AuditEvent, Outcome
-from guarded_core.ground.bounds import MAX_REASON
+from guarded_core.ground.bounds import MAX_LIST, MAX_NAME, MAX_REASON
 from guarded_core.ground.ids import new_id
 from guarded_core.ground.payload import Payload, keyed_digest
 from guarded_core.ground.struct import struct
@@ -109,7 +109,7 @@ class CallRecord:
             session_id=context.session_id if context else "",
             risk=found.risk,
             code=code,
-            rules=rules,
+            rules=_told(rules) if rules else (),
             policy=found.policy.hash if found.policy else None,
             fingerprint=found.spec.fingerprint if found.spec else None,
             request_id=requests[-1].id if requests else None,
@@ -124,6 +124,26 @@ def open_record(call: Call, authority: Authority) -> CallRecord:
     """A fresh record of `call`."""
     tool = recorded_name(call.tool) if call.port is None else call.port.spec.name
     return CallRecord(call=call, authority=authority, call_id=new_id(), tool=tool)
+
+
+_MAX_RULES = 4_096  # bytes of the names in an event: all of it has to fit into a line of a trail
+
+
+def _told(rules: tuple[str, ...]) -> tuple[str, ...]:
+    """The names as an event carries them: the first that fit, and how many more there are.
+
+    However many rules object: a denial that could not be written would not be counted either.
+    """
+    names: list[str] = []
+    left = _MAX_RULES
+    for name in rules:
+        cut = name.encode("utf-8", "replace")[:MAX_NAME].decode("utf-8", "ignore")
+        left -= len(cut.encode("utf-8")) + 3
+        if left < 0 or len(names) == MAX_LIST - 1:
+            names.append(f"and {len(rules) - len(names)} more")
+            break
+        names.append(cut)
+    return tuple(names)
 
 
 def _joined(reasons: Iterable[str]) -> str | None:
