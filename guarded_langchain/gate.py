@@ -137,6 +137,15 @@ class Gate(ToolPort):
 
     # What the pipeline asks of the tool
 
+    def asked_about(self, arguments: object) -> tuple[ToolPort, object, Any]:
+        """By the tool's own parser, where it does not wait for what only a real call has."""
+        model = self.arguments.model
+        if self.arguments.ids or (model is not None and model.needs):
+            return ToolPort(self.spec), arguments, None
+        given = self.arguments.split(arguments) if isinstance(arguments, dict) else Given(arguments=arguments)
+        proposal = Proposal(given=given, config={})
+        return self, given.arguments, _Entered(self.inner, proposal, self.arguments.of_call(given, None))
+
     def drifted(self, bound: _Entered) -> bool:
         """Whether the guarded tool was renamed, or the inner one changed."""
         return bound.tool.name != self.spec.name or _identity(self.inner) != self._identity

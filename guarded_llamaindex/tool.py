@@ -357,6 +357,10 @@ def _port(wanted: _Wanted) -> _Port:
         def drifted(self, bound: _Entered) -> bool:
             return _identity(inner) != frozen
 
+        def asked_about(self, arguments: object) -> tuple[ToolPort, object, Any]:
+            bound = parameters.bind((), arguments if isinstance(arguments, dict) else {})
+            return self, bound.arguments if isinstance(arguments, dict) else arguments, _Entered(bound, run)
+
         def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             return guard.run(proposed(self, parameters.bind(args, kwargs), run))
 

@@ -500,9 +500,11 @@ class Guard(Shown):
         plain = self._function(name)
         found, no_context = self.resolve(context)
         # A framework's tool is not this entry's to run; it can only be asked about.
-        known = self.spec(name) if plain is None and previewed and type(name) is str else None
-        port = plain if known is None else ToolPort(known)
-        return Call(tool=name, port=port, arguments=arguments, context=found, no_context=no_context)
+        known = self._ports.get(name) if plain is None and previewed and type(name) is str else None
+        if known is None:
+            return Call(tool=name, port=plain, arguments=arguments, context=found, no_context=no_context)
+        port, arguments, bound = known.asked_about(arguments)
+        return Call(tool=name, port=port, arguments=arguments, context=found, no_context=no_context, bound=bound)
 
     def __repr__(self) -> str:
         return f"<Guard of {counted(len(self._ports), 'tool')}, {self._policy!r}>"

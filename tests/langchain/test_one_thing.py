@@ -5,19 +5,19 @@
 import asyncio
 import json
 from datetime import date
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from langchain.agents import create_agent
 from langchain_core.messages import ToolMessage
-from langchain_core.tools import BaseTool, StructuredTool, tool
-from pydantic import BaseModel, ConfigDict, Field
+from langchain_core.tools import BaseTool, InjectedToolArg, StructuredTool, tool
+from pydantic import BaseModel, ConfigDict, Field, HttpUrl
 from pydantic.v1 import BaseModel as BaseModelV1
 from pydantic.v1 import Field as FieldV1
 
 from guarded_core import Answer, CallbackApprover, Guard, InvalidTool, ToolExecutionPolicy, ToolSettings
-from guarded_core.rules.kinds import DenyToolParam, LimitToolParam, RequireApproval
-from guarded_langchain import ToolCallDenied, guard_tool
+from guarded_core.rules.kinds import AllowToolParam, DenyToolParam, LimitToolParam, RequireApproval
+from guarded_langchain import ToolCallDenied, guard_tool, guard_tools
 from guarded_langchain.testing import ScriptedChatModel, says, tool_call
 
 
@@ -297,3 +297,51 @@ def in_agent(made: BaseTool, arguments: dict[str, Any]) -> list[Any]:
     agent = create_agent(ScriptedChatModel([says(tool_call(made.name, arguments)), "Done."]), [made])
     messages = agent.invoke({"messages": [("user", "x")]})["messages"]
     return [message.content for message in messages if isinstance(message, ToolMessage)]
+
+
+class TestDecide:
+    """`guard.decide` reads a call as the tool would."""
+
+    @pytest.mark.parametrize("as_text", [False, True])
+    def test_what_it_says_is_what_happens(self, as_text: bool) -> None:
+        """The tool's own normalisation and its code's defaults count."""
+
+        def fetch(url: HttpUrl) -> str:
+            """Fetch."""
+            return str(url)
+
+        def pay(order: int, cents: int = 50_000) -> str:
+            return "paid"
+
+        rules = [
+            AllowToolParam(tool="fetch", param="url", allow=["https://ok.example/"]),
+            RequireApproval(tool="pay", param="cents", above=100),
+        ]
+        guard = Guard(ToolExecutionPolicy({"fetch": "read_only", "pay": "mutating"}, rules=rules))
+        schema = order_schema(cents={"type": "integer"})
+        paying = StructuredTool(name="pay", description="Pay.", args_schema=schema, func=pay)
+        fetching, _ = guard_tools([StructuredTool.from_function(fetch), paying], guard)
+
+        def decided(name: str, arguments: dict[str, Any]) -> Any:
+            return guard.decide(name, json.dumps(arguments) if as_text else arguments)
+
+        with guard.session("u", tools=["fetch", "pay"]):
+            assert decided("fetch", {"url": "https://OK.example"}).outcome == "allow"
+            assert fetching.invoke({"url": "https://OK.example"}) == "https://ok.example/"
+            assert decided("fetch", {"url": "https://evil.example"}).outcome == "deny"
+            asked = decided("pay", {"order": 1})
+            assert (asked.outcome, asked.approval_request.arguments) == ("ask", {"order": 1, "cents": 50_000})
+
+    def test_a_tool_that_waits_for_the_application_is_judged_on_its_schema(self) -> None:
+        """What only a real call has is not known yet."""
+
+        @tool
+        def sample(a: int, user: Annotated[str, InjectedToolArg]) -> str:
+            """Act for a user."""
+            return user
+
+        guard = Guard(ToolExecutionPolicy({"sample": "read_only"}))
+        guard_tool(sample, guard)
+        with guard.session("u", tools=["sample"]):
+            assert guard.decide("sample", {"a": 1}).outcome == "allow"
+            assert guard.decide("sample", {"a": "1"}).code == "invalid_payload"

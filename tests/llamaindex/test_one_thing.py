@@ -12,6 +12,7 @@ from llama_index.core.tools import BaseTool, FunctionTool, ToolMetadata, ToolOut
 from pydantic import BaseModel
 
 from guarded_core import Answer, CallbackApprover, Guard, ToolExecutionPolicy
+from guarded_core.rules.kinds import RequireApproval
 from guarded_llamaindex import guard_tool, guard_tools
 from guarded_llamaindex.testing import ScriptedLLM, tool_call
 
@@ -116,3 +117,24 @@ def test_an_edit_is_told_but_not_inside_json(result: str, is_told: bool) -> None
     content = made.call(n=1).content
     assert content.endswith(result)
     assert ("was changed" in content) is is_told
+
+
+def test_decide_reads_a_call_as_the_tool_does() -> None:
+    """The code's defaults are judged, and partial parameters cannot be given."""
+
+    def pay(order: int, api_key: str, cents: int = 50_000) -> str:
+        """Pay."""
+        return "paid"
+
+    rule = RequireApproval(tool="pay", param="cents", above=100)
+    guard = Guard(ToolExecutionPolicy({"pay": "mutating"}, rules=[rule]))
+    guard_tools([FunctionTool.from_defaults(pay, partial_params={"api_key": "sk"})], guard)
+    with guard.session("u", tools=["pay"]):
+        for arguments in ({"order": 1}, '{"order": 1}'):
+            decision = guard.decide("pay", arguments)
+            assert decision.outcome == "ask"
+            assert decision.approval_request is not None
+            assert decision.approval_request.arguments["cents"] == 50_000
+            assert "sk" not in str(decision.approval_request.arguments)
+        assert guard.decide("pay", {"order": 1, "cents": 5}).outcome == "allow"
+        assert guard.decide("pay", {"order": 1, "api_key": "x"}).code == "invalid_payload"

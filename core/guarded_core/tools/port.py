@@ -42,6 +42,10 @@ class ToolPort:
         """Whether the tool is no longer what was registered."""
         return False
 
+    def asked_about(self, arguments: object) -> tuple[ToolPort, object, Any]:
+        """The port, the arguments and what is bound of a call that is only asked about, and never runs."""
+        return self, arguments, None
+
     def complete(self, bound: Any, arguments: dict[str, Any]) -> dict[str, Any] | None:
         """Turn checked arguments, a private copy, into effective ones as JSON; None where they are that already.
 
