@@ -64,22 +64,24 @@ def reachable_tools(agent_or_tools: Any) -> ReachableTools:
     It follows attributes, containers, the variables that functions close over and the globals that they name, also
     inside guarded tools (an agent used as a tool has tools of its own). It finds what is there now; what comes while
     the agent runs is for GuardMiddleware. A provider's own tools, dicts in a list, count as unguarded: they run
-    elsewhere.
+    elsewhere. A tool that two nodes have, one of them without the middleware, counts as unguarded.
     """
     given = agent_or_tools
     provided = [str(tool.get("name") or tool.get("type")) for tool in _listed(given) if isinstance(tool, Mapping)]
-    found, covered = _Search(), _Search()
-    found.visit(given)
+    found = _Search().visit(given)
+    covered: set[int] = set()
+    exposed: set[int] = set()
     for node in found.nodes:
-        wrappers = graph_compat.tool_call_wrappers(node)
-        if _Search().visit(wrappers).has_middleware:
-            covered.visit(list(node.tools_by_name.values()))
-    by_middleware = {name for key, name in found.bare.items() if key in covered.bare}
-    unguarded = {name for key, name in found.bare.items() if key not in covered.bare}
+        is_covered = _Search().visit(graph_compat.tool_call_wrappers(node)).has_middleware
+        # The node's own tools, and not what they hold: a subagent's node has middleware of its own, or none.
+        (covered if is_covered else exposed).update(map(id, node.tools_by_name.values()))
+    covered -= exposed
+    by_middleware = {name for key, name in found.bare.items() if key in covered}
+    unguarded = {name for key, name in found.bare.items() if key not in covered}
     return ReachableTools(
         guarded=tuple(sorted(found.guarded)),
         by_middleware=tuple(sorted(by_middleware)),
-        unguarded=tuple(sorted({*unguarded, *provided})),
+        unguarded=tuple(sorted({*unguarded, *provided, *found.provided})),
     )
 
 
@@ -95,6 +97,7 @@ class _Search:
         self.bare: dict[int, str] = {}
         self.nodes: list[Any] = []
         self.has_middleware = False
+        self.provided: set[str] = set()
         self._seen: dict[int, Any] = {}  # the objects too, so that no id is used twice
 
     def visit(self, root: Any) -> _Search:
@@ -119,6 +122,8 @@ class _Search:
             return ()
         elif graph_compat.is_tool_node(held):
             self.nodes.append(held)
+        elif inspect.isfunction(held):
+            self.provided.update(_provided(held))
         return _parts(held)
 
 
@@ -144,6 +149,21 @@ def _parts(held: Any) -> Iterator[Any]:
         yield from _of_function(held)
     else:
         yield from _attributes(held)
+
+
+def _provided(function: types.FunctionType) -> Iterator[str]:
+    """The provider's own tools, dicts, among the tools that an agent's node gives to its model."""
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            held = cell.cell_contents
+        except ValueError:  # not filled yet
+            continue
+        if name.endswith("tools") and isinstance(held, _CONTAINERS):
+            yield from (
+                str(tool.get("name") or tool.get("type"))
+                for tool in held
+                if isinstance(tool, Mapping) and "type" in tool
+            )
 
 
 def _of_function(function: types.FunctionType) -> Iterator[Any]:

@@ -100,6 +100,34 @@ def test_an_agent_inside_a_guarded_tool(guard: Guard) -> None:
     assert told([guard_tool(asking, guard)]) == (("one",), ("asking",), ())
 
 
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_a_subagents_tools_are_not_covered_by_the_outer_middleware(guard: Guard, is_shared: bool) -> None:
+    """An agent that a covered tool runs has calls of its own; so have two agents that share one bare tool."""
+    inner_tool = plain("write_file")
+
+    def inner(*middleware: Any) -> BaseTool:
+        agent = agent_of([inner_tool], *middleware)
+
+        def task(q: str) -> str:
+            """Run a subagent."""
+            return str(agent.invoke({"messages": [("user", q)]}))
+
+        return StructuredTool.from_function(task)
+
+    outer = [plain("a"), *([inner_tool] if is_shared else [])]
+    exposed = told(agent_of([*outer, inner()], GuardMiddleware(guard)))
+    assert exposed == (("write_file",), (), ("a", "task"))
+    covered = told(agent_of([*outer, inner(GuardMiddleware(guard))], GuardMiddleware(guard)))
+    assert covered == ((), (), ("a", "task", "write_file"))
+
+
+def test_a_providers_own_tools_are_found_in_an_agent(guard: Guard) -> None:
+    """They run at the provider, where nothing can guard them."""
+    provided = [{"type": "web_search"}, {"type": "mcp", "name": "files"}]
+    for middleware in ((), (GuardMiddleware(guard),)):
+        assert told(agent_of([guard_tool(plain("one"), guard), *provided], *middleware))[0] == ("files", "web_search")
+
+
 def test_the_report_reads_well(guard: Guard) -> None:
     """As text it names the unguarded first."""
     report = reachable_tools([plain("two"), guard_tool(plain("one"), guard)])
