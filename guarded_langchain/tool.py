@@ -13,6 +13,7 @@ from langchain_core.tools import tool as as_tool
 from pydantic import PrivateAttr
 
 from guarded_core.ground.errors import DuplicateTool, GuardConfigurationError, InvalidTool
+from guarded_core.ground.payload import MAX_DEPTH
 from guarded_core.guard import Guard
 from guarded_core.session import ToolExecutionContext
 from guarded_core.tools.spec import ToolRisk, parse_risk
@@ -31,6 +32,19 @@ else:
 ToolLike: TypeAlias = BaseTool | Callable[..., Any]
 
 _NO_CONFIG: RunnableConfig = {}
+
+
+def _is_within(value: object, depth: int) -> bool:
+    """Whether containers stand in each other no deeper than that."""
+    level: list[Any] = [value]
+    while level:
+        if depth < 0:
+            return False
+        depth -= 1
+        inside = (held.values() if isinstance(held, dict) else held for held in level)
+        found = (member for members in inside for member in members if isinstance(member, dict | list | tuple))
+        level = list({id(member): member for member in found}.values())  # one that is shared counts once
+    return True
 
 
 class _Raw:
@@ -74,7 +88,9 @@ class GuardedTool(_Base):
     def _filter_injected_args(self, tool_input: dict[str, Any]) -> dict[str, Any]:
         # For callbacks. Upstream looks at the schema's annotations again at each call.
         injected = self._gate.arguments.injected
-        return {name: value for name, value in tool_input.items() if name not in injected}
+        own = {name: value for name, value in tool_input.items() if name not in injected}
+        # They are traced before they are judged; what is too deep to be judged cannot even be written out.
+        return own if _is_within(own, MAX_DEPTH) else dict.fromkeys(own, "(too deep)")
 
     # What runs
 

@@ -345,3 +345,20 @@ class TestDecide:
         with guard.session("u", tools=["sample"]):
             assert guard.decide("sample", {"a": 1}).outcome == "allow"
             assert guard.decide("sample", {"a": "1"}).code == "invalid_payload"
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_very_deep_arguments_are_refused_with_an_event(is_async: bool) -> None:
+    """LangChain writes them out for its traces before anything is judged, and could not."""
+    schema = {"type": "object", "properties": {"q": {}}}
+    bare = StructuredTool.from_function(lambda q: "x", name="f", description="D.", args_schema=schema)
+    guard = Guard(ToolExecutionPolicy({"f": "read_only"}))
+    made = guard_tool(bare, guard, context=guard.session("u", tools=["f"]))
+    deep: list[Any] = []
+    for _ in range(5_000):
+        deep = [deep]
+    call = {"type": "tool_call", "id": "1", "name": "f", "args": {"q": deep}}
+    answer = asyncio.run(made.ainvoke(call)) if is_async else made.invoke(call)
+    assert answer.status == "error"
+    events: Any = guard.audit
+    assert [(event.outcome.value, event.code) for event in events.events] == [("denied", "input_too_large")]
