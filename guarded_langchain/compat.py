@@ -35,7 +35,7 @@ def parses_as_upstream(tool: BaseTool) -> bool:
 
 
 def stringified(content: Any) -> str:
-    """A result that is no message content, as the text that a message gets."""
+    """A result that is not message content, as the text that a message gets."""
     return _stringify(content)
 
 

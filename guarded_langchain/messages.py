@@ -35,7 +35,7 @@ class ToolCallDenied(ToolException):
 def denial(tool: BaseTool, error: ToolExecutionError | ToolCallDenied, tool_call_id: str | None) -> Any:
     """What a guarded `tool` returns for a refused call: an error message with the small plain record as its artifact.
 
-    What a person answered in the tool's place is no error, and the whole content. A refusal that the tool met inside,
+    What a person answered in the tool's place is the content, not an error. A refusal that the tool met inside,
     of another guarded tool, is its own: raised, it would end the whole agent. The tool's own `handle_tool_error` and
     `handle_validation_error` may put their text in the place of the error's.
     Raises ToolCallDenied, or a ValidationError that they handle, where there is no tool call id.

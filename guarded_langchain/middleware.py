@@ -39,7 +39,7 @@ class GuardMiddleware(AgentMiddleware[Any, Any, Any]):
 
     The model is shown allowlist ∩ principal's tools − blanket denials, with narrowed schemas; of a provider's own
     tools, which run at the provider, those that the policy lists and nobody has to approve. A call of an unknown or a
-    hidden tool gets one and the same answer, and is audited; so is a call that is no valid JSON.
+    hidden tool gets one and the same answer, and is audited; so is a call that is not valid JSON.
 
     It guards what the agent calls. Code that calls tools by itself, such as those in `ToolRuntime.tools`, reaches them
     as they were given to the agent: give it wrapped ones.

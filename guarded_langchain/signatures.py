@@ -22,7 +22,7 @@ class Filled:
 
     Attributes:
         values: as JSON, by argument.
-        implicit: those that are no JSON themselves: the code fills in its own.
+        implicit: those that are not JSON themselves: the code fills in its own.
         unknown: arguments whose default has no JSON form; nobody is shown it.
     """
 

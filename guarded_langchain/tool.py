@@ -48,7 +48,7 @@ def _is_within(value: object, depth: int) -> bool:
 
 
 class _Raw:
-    """Carries a call from `run` to `_run`; being no JSON, no model can send one."""
+    """Carries a call from `run` to `_run`; it is not JSON, so no model can send one."""
 
     __slots__ = ("given", "tool_call_id")
 
@@ -231,7 +231,7 @@ def _as_tool(tool: Any) -> BaseTool:
             "a provider's own tool runs at the provider: GuardMiddleware can hide it, nothing can guard it"
         )
     if not callable(tool):
-        raise InvalidTool(f"{type(tool).__name__} is no tool; a Runnable becomes one by its as_tool()")
+        raise InvalidTool(f"{type(tool).__name__} is not a tool; a Runnable becomes one by its as_tool()")
     try:
         return cast(BaseTool, as_tool(tool))
     except ValueError as error:  # no docstring, as a rule

@@ -19,7 +19,7 @@
 What a guarded tool does otherwise than the bare one, and nothing else:
 
 - Arguments are strict: unknown keys, wrong types, and what the tool's own model refuses never reach the function.
-- What the application sets (partial parameters, the workflow's Context) is no argument of the model's: it is not shown
+- What the application sets (partial parameters, the workflow's Context) is not the model's to give: it is not shown
   one, cannot override one, and reads none in ``raw_input``.
 - A refusal, or an output over the limit, is a ``ToolOutput(is_error=True)``, and ends no turn by ``return_direct``.
 - A ToolOutput that a function returns keeps ``is_error`` and ``blocks``; an MCP result that is an error is told as one.

@@ -29,12 +29,12 @@ class Parameters:
         names: the model's parameters in the schema's order.
         context: name of the parameter that takes the workflow's Context.
         defaults: effective values of arguments that a model leaves out, as JSON.
-        implicit: those of `defaults` that are no JSON themselves: the function fills in its own.
+        implicit: those of `defaults` that are not JSON themselves: the function fills in its own.
         partials: what the application has set, as it is.
         json_partials: those of `partials` that are JSON.
         model: validates once more what LlamaIndex only describes: a custom validator's word counts. None where it
-            could not be asked: it knows the original schema in a conversion, or wants a value that is no JSON.
-        unknown_to_model: those of `json_partials` that are no field of `model`.
+            could not be asked: it knows the original schema in a conversion, or wants a value that is not JSON.
+        unknown_to_model: those of `json_partials` that are not a field of `model`.
         is_function: the tool is a FunctionTool, which takes every argument by keyword.
         makes_its_outputs: see compat.py.
         added: values of ``pydantic.Field`` defaults, which a FunctionTool shows as part of its input.

@@ -18,7 +18,7 @@ def denied(error: ToolExecutionError, tool: str) -> ToolOutput:
     """The output that stands for a refused or failed call.
 
     `content` is for the model; `raw_output` is `error.as_dict()`, for the application. It carries nothing of the
-    arguments. What a person answered in the tool's place is no error.
+    arguments. What a person answered in the tool's place is not an error.
     """
     is_error = not isinstance(error, AnsweredByPerson)
     return ToolOutput(
@@ -27,7 +27,7 @@ def denied(error: ToolExecutionError, tool: str) -> ToolOutput:
 
 
 def with_note(output: Any, note: str) -> Any:
-    """`output` with `note` before what the model reads; what is no ToolOutput, or is JSON, as it is."""
+    """`output` with `note` before what the model reads; what is not a ToolOutput, or is JSON, as it is."""
     if not isinstance(output, ToolOutput) or is_json_text(output.content):
         return output
     return output.model_copy(update={"blocks": [TextBlock(text=note), *output.blocks]})
@@ -121,7 +121,7 @@ def _reports_error(raw: Any) -> bool:
 
 
 def encode(output: Any) -> Any:
-    """A tool's output as JSON, for a replay: its raw output as text, where it is no JSON itself."""
+    """A tool's output as JSON, for a replay: its raw output as text, where it is not JSON itself."""
     if not isinstance(output, ToolOutput):
         return {"value": _as_json(output)}
     return {

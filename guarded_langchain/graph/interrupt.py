@@ -40,7 +40,7 @@ class InterruptApprover(Attached):
     *Reply*, with `identify`, for interfaces that can only resume a graph: a reply in any of their shapes is put where
     `decide` puts it, in the name of whom `identify` says. It counts in the run that it was sent with, for the question
     that it names by the interrupt's id, or bare, ``Command(resume=reply)``, for the one question that was shown when it
-    was sent. Whatever is no answer to it shows the question again, and says why.
+    was sent. Whatever is not an answer to it shows the question again, and says why.
 
     Where no graph can be paused (outside one, without a checkpointer or thread_id, or for a call without an id) it has
     no one to ask, and the next approver is asked, if there is one; where none can ask, the application's log says why.
@@ -156,7 +156,7 @@ class InterruptApprover(Attached):
         return seen
 
     def _put(self, asked: ApprovalRequest, reply: Any) -> str | None:
-        """Decide as the reply says; why not, where it is no answer."""
+        """Decide as the reply says; why not, where it is not an answer."""
         runtime = compat.current_runtime()
         by = self._identify(runtime) if self._identify and runtime else None
         if by is None:

@@ -31,7 +31,7 @@ _LIMITS = PayloadLimits(bytes=16 << 20, nodes=1 << 20)
 
 
 class RefusedReply(Exception):
-    """A reply that is no answer to the question; the text says why, and quotes nothing of it."""
+    """A reply that is not an answer to the question; the text says why, and quotes nothing of it."""
 
 
 def read(reply: Any, request: ApprovalRequest, by: str, allowed: tuple[ReplyKind, ...] = REPLY_KINDS) -> Answer:
@@ -44,7 +44,7 @@ def read(reply: Any, request: ApprovalRequest, by: str, allowed: tuple[ReplyKind
         allowed: what may be decided.
 
     Raises:
-        RefusedReply: it is no answer, or one to another question.
+        RefusedReply: it is not an answer, or it is one to another question.
     """
     said = _only(reply)
     for name in _BINDING:
@@ -84,7 +84,7 @@ def _only(reply: Any) -> dict[str, Any]:
             raise RefusedReply(f"it has {len(reply)} decisions, and the question takes one")
         reply = reply[0]
     if not isinstance(reply, dict):
-        raise RefusedReply('it is no decision, such as {"type": "approve"}')
+        raise RefusedReply('it is not a decision, such as {"type": "approve"}')
     if not reply.keys() <= _KNOWN:
         raise RefusedReply("it has keys that no decision has")
     return reply

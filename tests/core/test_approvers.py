@@ -202,7 +202,7 @@ class TestConsole:
 
     @pytest.mark.parametrize("line", ["y {id}", "YES {id} ticket 7", "  y   {id:.8} why not"])
     def test_yes(self, way: Any, line: str) -> None:
-        """Where input is no terminal, y with the request's id approves; the rest of the line is the reason."""
+        """Where input is not a terminal, y with the request's id approves; the rest of the line is the reason."""
         assert self.ask(way, line)[0] == "paid"
 
     @pytest.mark.parametrize("line", ["n {id}", "no {id} not now"])

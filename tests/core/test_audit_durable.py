@@ -614,7 +614,7 @@ def test_repair_refuses_evidence(path: Path) -> None:
 
 
 def test_closed_trail_takes_nothing(path: Path, trail: DurableToolAuditTrail) -> None:
-    """After `close` nothing is appended or rotated; closing again is no error, and the head says closed."""
+    """After `close` nothing is appended or rotated; closing again does nothing, and the head says closed."""
     trail.close()
     trail.close()
     assert code_of(lambda: trail.append(event(2))) == "closed"

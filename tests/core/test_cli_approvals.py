@@ -131,11 +131,11 @@ def test_approve_other_arguments(url: str, waiting: Guard) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("{'amount': 3}", "--arguments cannot be used: it is no valid JSON text\n"),
-        ("", "--arguments cannot be used: it is no valid JSON text\n"),
+        ("{'amount': 3}", "--arguments cannot be used: it is not valid JSON text\n"),
+        ("", "--arguments cannot be used: it is not valid JSON text\n"),
         ('{"amount": 3, "amount": 4}', "--arguments cannot be used: an object has the same key twice\n"),
-        ('{"amount": NaN}', "--arguments cannot be used: it is no valid JSON text\n"),
-        ('{"amount": 1e400}', "--arguments cannot be used: it is no valid JSON text\n"),
+        ('{"amount": NaN}', "--arguments cannot be used: it is not valid JSON text\n"),
+        ('{"amount": 1e400}', "--arguments cannot be used: it is not valid JSON text\n"),
         ("[3]", "--arguments is a JSON object: every name with its value\n"),
     ],
 )

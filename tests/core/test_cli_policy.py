@@ -170,7 +170,7 @@ class TestExplain:
         result = run("explain", "policy.toml", "pay", '{"amount": 500}')
         assert result.exit_code == 1
         assert result.stdout.splitlines()[-3:] == [
-            "rules\tdeny\tlimit_tool_param:pay.amount: parameter 'amount' is absent, no number, or out of bounds",
+            "rules\tdeny\tlimit_tool_param:pay.amount: parameter 'amount' is absent, not a number, or out of bounds",
             "approve\t-",
             "deny: policy_denied",
         ]
@@ -385,5 +385,5 @@ class TestSpecOf:
     @pytest.mark.parametrize("thing", [3, "search", None, object()])
     def test_refuses_what_is_no_tool(self, thing: Any) -> None:
         """It says of what kind it is."""
-        with pytest.raises(InvalidTool, match="is no tool"):
+        with pytest.raises(InvalidTool, match="is not a tool"):
             spec_of(thing)

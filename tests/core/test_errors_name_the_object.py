@@ -34,8 +34,8 @@ def _junk(path: Path) -> None:
     ("spoil", "code", "told"),
     [
         (lambda path: path.parent.rmdir(), "unavailable", "ENOENT"),
-        (lambda path: path.mkdir(), "unsafe_file_type", "no regular file"),
-        (lambda path: path.symlink_to("elsewhere"), "unsafe_file_type", "no regular file"),
+        (lambda path: path.mkdir(), "unsafe_file_type", "not a regular file"),
+        (lambda path: path.symlink_to("elsewhere"), "unsafe_file_type", "not a regular file"),
         (lambda path: (_junk(path), path.chmod(0o644)), "unsafe_mode", "chmod 600"),
         (_junk, "not_a_trail", "does not begin like"),
     ],

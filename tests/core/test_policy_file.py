@@ -166,8 +166,8 @@ def test_a_misspelled_tool_of_a_role_gets_a_hint() -> None:
 
 @pytest.mark.parametrize("text", ["version =", "version = 1\nversion = 1", "version = 1\n[tools.a]\n[tools.a]"])
 def test_what_is_no_toml_is_said_with_its_line(text: str) -> None:
-    """A table given twice is no TOML either."""
-    with pytest.raises(InvalidPolicy, match=r"policy.toml: is no TOML: .*\(at (line|end)"):
+    """A table given twice is not TOML either."""
+    with pytest.raises(InvalidPolicy, match=r"policy.toml: is not TOML: .*\(at (line|end)"):
         parse_policy(text, file="policy.toml")
 
 

@@ -118,8 +118,8 @@ def test_parallel_calls_are_answered_one_by_one(agent: str, serial: bool, is_asy
 
 
 NO_ANSWERS = [
-    (True, "it is no decision"),
-    ("yes", "it is no decision"),
+    (True, "it is not a decision"),
+    ("yes", "it is not a decision"),
     ({"decisions": [{"type": "approve"}] * 2}, "it has 2 decisions"),
     ({"decisions": [{"type": "approve", "digest": "0" * 64}]}, "it names another digest"),
     ({"decisions": [{"type": "edit", "edited_action": {"name": "look", "args": {}}}]}, "it is about another tool"),

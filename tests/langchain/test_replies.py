@@ -56,17 +56,17 @@ MEANT: list[tuple[Any, Answer]] = [
 ]
 
 NO_DECISION: list[tuple[Any, str]] = [
-    (None, "no decision"),
-    (True, "no decision"),
-    (1, "no decision"),
-    ("approve", "no decision"),
+    (None, "not a decision"),
+    (True, "not a decision"),
+    (1, "not a decision"),
+    ("approve", "not a decision"),
     ({}, "no known type"),
     ([], "0 decisions"),
     ({"decisions": []}, "0 decisions"),
     ({"decisions": {}}, "no known type"),
     ({"decisions": [{"type": "approve"}, {"type": "approve"}]}, "2 decisions"),
     ([{"type": "accept"}, {"type": "ignore"}], "2 decisions"),
-    ([[{"type": "accept"}]], "no decision"),
+    ([[{"type": "accept"}]], "not a decision"),
     ({"decisions": [{"type": "approve"}], "approve": True}, "keys that no decision has"),
     ({"approved": True}, "keys that no decision has"),
     ({"type": "APPROVE"}, "no known type"),

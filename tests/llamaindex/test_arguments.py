@@ -53,7 +53,7 @@ def transfer(ran: Ran) -> FunctionTool:
         ({"amount": 1, "account": "a-2"}, "at /: a property that the schema does not declare"),
         ({"amount": 1, "api_key": "other"}, "at /: a property that the schema does not declare"),
         ({"amount": True}, "at /amount: wrong type, expected integer"),
-        ({"amount": object()}, "a value is no object, array, string, number, boolean or null"),
+        ({"amount": object()}, "a value is not an object, array, string, number, boolean or null"),
         ({"amount": float("nan")}, "a number is not finite, or too large to be exact"),
     ],
     ids=["unknown", "text", "fraction", "missing", "shown partial", "hidden partial", "boolean", "object", "nan"],

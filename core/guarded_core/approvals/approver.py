@@ -65,7 +65,7 @@ def in_turn(approvers: Approver | Sequence[Approver] | None, store: RequestStore
 
 
 def _check(approver: Any) -> None:
-    """Refuse what is no approver, while somebody looks: at its first question it would only refuse the call."""
+    """Refuse what is not an approver, while somebody looks: at its first question it would only refuse the call."""
     kind = type(approver).__name__
     if isinstance(approver, type):
         raise GuardConfigurationError(

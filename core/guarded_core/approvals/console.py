@@ -39,7 +39,7 @@ class ConsoleApprover:
 
     What was typed before the question stood there is discarded. A destructive or financial call is approved by typing
     four characters that are drawn anew for each showing, another one by ``y``; ``all`` shows long texts unfolded. Where
-    input is no terminal, a line names the request that it answers: ``y REQUEST [reason]`` or ``n REQUEST [reason]``.
+    input is not a terminal, a line names the request that it answers: ``y REQUEST [reason]`` or ``n REQUEST [reason]``.
 
     What differs from the last payload of the same tool that was approved here is marked. One question is shown at a
     time, whatever runs in parallel; under asyncio those that wait for their turn hold no thread.

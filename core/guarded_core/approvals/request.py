@@ -56,7 +56,7 @@ class HumanApproval:
 
     @classmethod
     def for_payload(cls, tool: str, payload: Mapping[str, Any], approver: str, reason: str) -> Self:
-        """The approval of `tool` with exactly `payload`. Raises InvalidApproval where that is no bounded JSON."""
+        """The approval of `tool` with exactly `payload`. Raises InvalidApproval where that is not bounded JSON."""
         return cls(tool=tool, digest=_frozen(payload).digest, approver=approver, reason=reason)
 
 
@@ -210,7 +210,7 @@ class ApprovalRequest(Shown):
         """This request as it ends, and the one with the answer's arguments, which has its vote; None if they are equal.
 
         Raises:
-            InvalidApproval: as `voted`; or the arguments are no bounded JSON object, or come with a no.
+            InvalidApproval: as `voted`; or the arguments are not a bounded JSON object, or come with a no.
         """
         if answer.approve is not True:
             raise InvalidApproval("changed arguments go with a yes")

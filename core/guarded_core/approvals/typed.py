@@ -1,8 +1,8 @@
 """Answers that are typed, and tied to the question that they answer.
 
 What was typed or pasted before a question was on display is discarded. Where the call is dangerous only a code says yes
-that was drawn at random for this showing, so that nothing that was typed ahead can hold it. Where input is no terminal,
-and so nothing can be discarded, an answer names the request.
+that was drawn at random for this showing, so that nothing that was typed ahead can hold it. Where input is not a
+terminal, and so nothing can be discarded, an answer names the request.
 """
 
 from __future__ import annotations

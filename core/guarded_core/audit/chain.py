@@ -102,7 +102,7 @@ class AuditKeys:
             except ValueError:
                 secret = b""
             if not equals or not secret or key_id.strip() in secrets:
-                raise ToolAuditTrailError("invalid_keys", f"line {number} is no new 'id = hex digits'")
+                raise ToolAuditTrailError("invalid_keys", f"line {number} is not a new 'id = hex digits'")
             secrets[key_id.strip()] = secret
         return cls(secrets)
 

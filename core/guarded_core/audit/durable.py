@@ -169,7 +169,7 @@ class DurableToolAuditTrail(Trail):
         return records
 
     def close(self) -> None:
-        """Write the closing head, let the file go; again is no error. Raises ToolAuditTrailError: "write_failed"."""
+        """Write the closing head, let the file go; again does nothing. Raises ToolAuditTrailError: "write_failed"."""
         self._close()
 
     def __enter__(self) -> Self:

@@ -97,7 +97,7 @@ class AuditEvent(Shown):
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Self:
-        """The event of that dict. Raises ValueError, without quoting it, for anything that is no valid event."""
+        """The event of that dict. Raises ValueError, without quoting it, for anything that is not a valid event."""
         if not isinstance(record, Mapping) or not set(record) <= _NAMES:
             raise ValueError("not an audit event: unknown fields")
         values = dict(record)
@@ -120,15 +120,15 @@ class AuditEvent(Shown):
             if value is None and name in _OPTIONAL:
                 continue
             if not isinstance(value, str) or len(value.encode("utf-8", "surrogatepass")) > limit:
-                raise ValueError(f"not an audit event: {name} is no text of at most {limit} bytes")
+                raise ValueError(f"not an audit event: {name} is not text of at most {limit} bytes")
         for name in _TUPLES:
             items = getattr(self, name)
             if len(items) > MAX_LIST or not all(isinstance(i, str) and len(i) <= MAX_PRINCIPAL for i in items):
-                raise ValueError(f"not an audit event: {name} is no list of at most {MAX_LIST} short texts")
+                raise ValueError(f"not an audit event: {name} is not a list of at most {MAX_LIST} short texts")
         for name in ("time_ns", "count"):
             number = getattr(self, name)
             if type(number) is not int or not 0 <= number < 1 << 63:
-                raise ValueError(f"not an audit event: {name} is no count")
+                raise ValueError(f"not an audit event: {name} is not a count")
 
 
 _FIELDS = tuple((f.name, f.default) for f in fields(AuditEvent))

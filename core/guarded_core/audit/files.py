@@ -65,13 +65,13 @@ def os_errors(code: str = "unavailable", what: str = "the trail cannot be opened
 def failure(error: OSError, code: str, what: str) -> ToolAuditTrailError:
     """The error with the system's name for it, and without the path that its text holds."""
     if error.errno in (errno.ELOOP, errno.ENXIO):
-        return ToolAuditTrailError("unsafe_file_type", "the trail is no regular file")
+        return ToolAuditTrailError("unsafe_file_type", "the trail is not a regular file")
     return ToolAuditTrailError(code, f"{what} ({errno.errorcode.get(error.errno or 0, type(error).__name__)})")
 
 
 def _check_regular(info: os.stat_result) -> None:
     if not stat.S_ISREG(info.st_mode):
-        raise ToolAuditTrailError("unsafe_file_type", "the trail is no regular file")
+        raise ToolAuditTrailError("unsafe_file_type", "the trail is not a regular file")
 
 
 def open_to_read(path: str) -> int | None:
@@ -191,7 +191,7 @@ def sync_directory(path: str) -> None:
 
 
 def write_all(fd: int, data: bytes) -> None:
-    """Write all of `data`; a short write is no success."""
+    """Write all of `data`; a short write is not a success."""
     rest = memoryview(data)
     while rest:
         written = os.write(fd, rest)

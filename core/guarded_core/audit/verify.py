@@ -110,7 +110,7 @@ def settled(
 ) -> AuditEvent:
     """The event that ends one of these calls as somebody found out: the Authorized one, with the code "reconciled".
 
-    Raises ToolAuditTrailError: "invalid_event" for an outcome that is none, or blank texts; "not_unsettled".
+    Raises ToolAuditTrailError: "invalid_event" for an outcome that is not one, or blank texts; "not_unsettled".
     """
     if outcome not in TERMINAL or not by.strip() or not reason.strip():
         raise ToolAuditTrailError("invalid_event", "settling takes a final outcome, who says so, and why")

@@ -102,7 +102,7 @@ class TrailWriter:
     # Committing
 
     def commit(self, entries: list[Entry[Item]]) -> None:
-        """Append the events of `entries`, in order, and call what is no event; errors go to the entries."""
+        """Append the events of `entries`, in order, and call what is not an event; errors go to the entries."""
         replaced = self._is_replaced()
         try:
             for entry in entries:

@@ -166,6 +166,6 @@ def _write_table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
         return
     grid = Table(*columns)
     for row in rows:
-        # As text: square brackets in a place such as rules[3] are no markup.
+        # As text: square brackets in a place such as rules[3] are not markup.
         grid.add_row(*map(Text, row))
     console.print(grid)

@@ -17,7 +17,7 @@ def load_specs(target: str) -> list[ToolSpec]:
     """The specs of all tools in the list (or the one tool) that ``module:name`` names; the module is imported.
 
     Raises:
-        InvalidTool: there is no such module or name, or something in the list is no tool.
+        InvalidTool: there is no such module or name, or something in the list is not a tool.
     """
     module_name, _, name = target.partition(":")
     if not module_name or not name:
@@ -49,4 +49,4 @@ def spec_of(tool: Any) -> ToolSpec:
         return ToolSpec.of(name=tool.name, description=tool.description, schema=schema)
     if callable(tool) and hasattr(tool, "__name__"):
         return PlainFunction(tool).spec
-    raise InvalidTool(f"{type(tool).__name__} is no tool: neither an AiTool, a framework's tool nor a function")
+    raise InvalidTool(f"{type(tool).__name__} is not a tool: neither an AiTool, a framework's tool nor a function")

@@ -35,7 +35,7 @@ def lookalikes(text: str) -> list[str]:
         strange |= dict.fromkeys(_strange(token, is_all=token == text.strip(), text=text))
         if mixed := _mixed(token):
             found.append(f"mixes {mixed} in one word")
-    twins = [f"{named(char)} is no {ascii_twin(char)}" for char in strange if ascii_twin(char)]
+    twins = [f"{named(char)} is not {ascii_twin(char)}" for char in strange if ascii_twin(char)]
     others = [named(char) for char in strange if not ascii_twin(char)]
     found += [f"looks like another: {_some(twins)}"] * bool(twins)
     found += [f"unusual in an address: {_some(others)}"] * bool(others)

@@ -125,13 +125,13 @@ def _fits(before: str, mark: str) -> bool:
 
 
 def _is_itself(char: str, script: str) -> bool:
-    """Whether a letter is no compatible form of others, or of none but its own script's."""
+    """Whether a letter is not a compatible form of others, or of none but its own script's."""
     plain = unicodedata.normalize("NFKC", char)
     return plain == char or (script not in _ALPHABETS and all(script_of(part) == script for part in plain))
 
 
 def _is_sign(char: str) -> bool:
-    """Whether punctuation or a symbol is no compatible form; the wide ones of East Asia are everyday signs there."""
+    """Whether punctuation or a symbol is not a compatible form; the wide ones of East Asia are everyday signs there."""
     if unicodedata.category(char)[0] == "P" and unicodedata.decomposition(char).startswith("<wide>"):
         return True
     return unicodedata.is_normalized("NFKC", char)

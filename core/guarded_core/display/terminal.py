@@ -1,4 +1,4 @@
-"""A card for a rich console. Texts go in as text: square brackets in a name are no markup."""
+"""A card for a rich console. Texts go in as text: square brackets in a name are not markup."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ class ToolExecutionError(GuardedToolsError):
     Attributes:
         code: a stable snake_case name of the kind, as audit events carry it.
         step: the step of a call's way that ends with it, as `STEPS` names them; where several do, the first of them.
-        tool: the tool's name (a stand-in where the model's name was no valid one).
+        tool: the tool's name (a stand-in where the model's name was not a valid one).
         call_id: the guard's own id of the call, None outside the pipeline.
         request_id: the approval request this is about, where there is one.
     """

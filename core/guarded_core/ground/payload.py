@@ -5,7 +5,7 @@ spaces. So 10 and 10.0 are one number with one digest, and -0.0 is 0; the copy k
 
 One extension: integers from -2^63 to 2^64-1 are written as exact decimals, where the RFC would round them to a double.
 What cannot be written without loss is refused, never rounded: larger integers, integral floats of 2^53 or more, NaN,
-infinities, lone surrogates, keys that are no strings and, in JSON text, the same key twice.
+infinities, lone surrogates, keys that are not strings and, in JSON text, the same key twice.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class PayloadTooLarge(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PayloadLimits:
-    """How large a payload may be. Raises InvalidPolicy for a limit that is no positive integer.
+    """How large a payload may be. Raises InvalidPolicy for a limit that is not a positive integer.
 
     Attributes:
         bytes: of its canonical form, and of JSON text before it is parsed.
@@ -156,7 +156,7 @@ def _bounded_copy(value: object, limits: PayloadLimits) -> tuple[Any, bool, bool
             if type(container) is dict:
                 for key in container:
                     if type(key) is not str:
-                        raise PayloadRefused("an object's key is no string")
+                        raise PayloadRefused("an object's key is not a string")
                     if len(key) > longest:
                         raise PayloadTooLarge(len(key), longest, "characters")
                     characters += len(key)
@@ -187,7 +187,7 @@ def _bounded_copy(value: object, limits: PayloadLimits) -> tuple[Any, bool, bool
                     if member.is_integer() or -_SMALL_FLOAT < member < _SMALL_FLOAT:
                         plain_floats = False
                 elif member is not None and kind is not bool:
-                    raise PayloadRefused("a value is no object, array, string, number, boolean or null")
+                    raise PayloadRefused("a value is not an object, array, string, number, boolean or null")
         smallest = characters + 2 * nodes - 1  # each node has a byte of its own and, but for the root, a separator
         if smallest > limits.bytes:
             raise PayloadTooLarge(smallest, limits.bytes, "bytes")
@@ -199,7 +199,7 @@ def _bounded_copy(value: object, limits: PayloadLimits) -> tuple[Any, bool, bool
 def _snapshot(container: Any, size: int) -> Any:
     try:
         copy = container.copy()
-    except Exception:  # another thread changed it, or the __eq__ of a key that is no str raised
+    except Exception:  # another thread changed it, or the __eq__ of a key that is not a str raised
         copy = None
     # Raised out here: what a key's __eq__ raised could carry a value along as the context.
     if copy is None or len(copy) != size:
@@ -208,7 +208,7 @@ def _snapshot(container: Any, size: int) -> Any:
 
 
 def _serialise(copy: Any, ascii_keys: bool, plain_floats: bool) -> bytes | None:
-    """Canonical bytes of a bounded copy; None where a string is no Unicode (the errors would carry it along)."""
+    """Canonical bytes of a bounded copy; None where a string is not Unicode (the errors would carry it along)."""
     try:
         if not ascii_keys:
             return orjson.dumps(_rebuild(copy, _SORTED))
@@ -254,7 +254,7 @@ def parse(text: str | bytes, limits: PayloadLimits = _DEFAULT_LIMITS) -> Any:
     """The value of a JSON text (RFC 8259, UTF-8), for `freeze`.
 
     Integers stay exact. Raises PayloadTooLarge for too many bytes, before anything is parsed, and PayloadRefused for
-    anything that is no JSON: the same key twice, NaN, infinities, lone surrogates, nesting beyond what can be parsed.
+    anything that is not JSON: the same key twice, NaN, infinities, lone surrogates, nesting beyond what can be parsed.
     """
     if type(text) is str:
         if len(text) > limits.bytes:
@@ -263,7 +263,7 @@ def parse(text: str | bytes, limits: PayloadLimits = _DEFAULT_LIMITS) -> Any:
     elif type(text) is bytes:
         raw = text
     else:
-        raise PayloadRefused("it is no text")
+        raise PayloadRefused("it is not text")
     if len(raw) > limits.bytes:
         raise PayloadTooLarge(len(raw), limits.bytes, "bytes")
     try:
@@ -274,7 +274,7 @@ def parse(text: str | bytes, limits: PayloadLimits = _DEFAULT_LIMITS) -> Any:
     except (ValueError, RecursionError):
         pass
     # Raised out here: a JSONDecodeError carries the whole document along.
-    raise PayloadRefused("it is no valid JSON text")
+    raise PayloadRefused("it is not valid JSON text")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -62,7 +62,7 @@ class Param:
     def find(self, arguments: Mapping[str, Any]) -> list[Any]:
         """Every value it points to, with ABSENT for each place where the way ends early.
 
-        Empty only where ``*`` meets an empty object or array. Raises TypeError for what is no JSON.
+        Empty only where ``*`` meets an empty object or array. Raises TypeError for what is not JSON.
         """
         root = arguments if isinstance(arguments, dict) else dict(arguments)
         if len(self.tokens) == 1 and self.tokens[0] is not None:

@@ -68,7 +68,7 @@ def entry_of(record: CallRecord, found: Found, facts: Facts) -> LedgerEntry | No
 
 
 def _kept(facts: Facts) -> dict[str, Any]:
-    """The effective arguments, but for what the application has set: a store is no place for its secrets."""
+    """The effective arguments, but for what the application has set: a store is not the place for its secrets."""
     hidden = facts.port.set_by_application.difference(facts.settings.binds)
     return {name: value for name, value in facts.effective.copy().items() if name not in hidden}
 

@@ -222,7 +222,7 @@ def _bound(tool: str, arguments: object, limits: PayloadLimits) -> Payload | Too
     except PayloadRefused as error:
         return InvalidPayload(tool, error.reason)
     if type(payload.value) is not dict:
-        return InvalidPayload(tool, "the arguments are no JSON object")
+        return InvalidPayload(tool, "the arguments are not a JSON object")
     return payload
 
 

@@ -137,7 +137,7 @@ def _parse(text: str, file: str | None) -> PolicyDocument:
     try:
         return PolicyDocument.read(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
-        raise InvalidPolicy(f"is no TOML: {error}", file=file) from None
+        raise InvalidPolicy(f"is not TOML: {error}", file=file) from None
     except RecursionError:
         raise InvalidPolicy("is nested too deeply", file=file) from None
     except InvalidPolicy as error:

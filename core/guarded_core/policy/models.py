@@ -140,14 +140,14 @@ def _require_json(value: Any, where: str) -> None:
         for index, member in enumerate(value):
             _require_json(member, f"{where}[{index}]")
     elif value not in (None, True, False) and not isinstance(value, str | int | float):
-        raise InvalidPolicy("a date or time is no JSON value: write it as text, in quotes", where=where)
+        raise InvalidPolicy("a date or time is not a JSON value: write it as text, in quotes", where=where)
     elif value in (float("inf"), float("-inf")) or value != value:
         raise InvalidPolicy("must be a finite number", where=where)
 
 
 def _place(loc: Sequence[int | str]) -> str:
     """``rules[3].param`` for ("rules", 3, "deny_tool_param", "param")."""
-    path = [*loc[:2], *loc[3:4]] if loc[0] == "rules" else loc[:3]  # a tag or a union's member is no part of the file
+    path = [*loc[:2], *loc[3:4]] if loc[0] == "rules" else loc[:3]  # a tag or a union's member is not part of the file
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")
 
 

@@ -143,7 +143,7 @@ class Labels:
         """What is said of the leaves at `path`."""
         found = self._known.get(path)
         if found is None:
-            if len(self._known) >= _MAX_KNOWN_PATHS:  # keys of an output are no bounded set
+            if len(self._known) >= _MAX_KNOWN_PATHS:  # the keys of an output are not a bounded set
                 self._known.clear()
             found = self._known[path] = Marks(
                 trusted=not self.untrusted_output or _covers(self._trusted, path),

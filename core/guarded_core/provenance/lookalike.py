@@ -50,5 +50,5 @@ def _parts(identifier: str) -> Iterator[str]:
 
 
 def _shortened(name: str) -> Iterator[str]:
-    # What is longer is no address.
+    # What is longer is not an address.
     return (name[:index] + name[index + 1 :] for index in range(min(len(name), _MAX_LENGTH)))

@@ -32,7 +32,7 @@ class Trace:
 
     Attributes:
         origin: what kind of place.
-        call_id, tool: the call whose output it was in; empty where it was no output.
+        call_id, tool: the call whose output it was in; empty where it was not an output.
     """
 
     origin: Origin

@@ -77,7 +77,7 @@ def canonical(kind: Kind, value: str) -> str | None:
         return value
     if kind is Kind.PHRASE:
         return phrase(value)
-    # Identifiers are printable ASCII; a look-alike from another script is no match.
+    # Identifiers are printable ASCII; a look-alike from another script does not match.
     if not value.isascii() or not value.isprintable() or value != value.strip():
         return None
     match kind:

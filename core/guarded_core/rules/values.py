@@ -21,7 +21,7 @@ _LIMITS = PayloadLimits(bytes=1 << 30, depth=MAX_DEPTH, nodes=1 << 30, character
 
 
 def is_number(value: Any) -> bool:
-    """Whether `value` is a JSON number; true and false are none."""
+    """Whether `value` is a JSON number; true and false are not."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 

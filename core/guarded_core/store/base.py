@@ -215,7 +215,7 @@ class Store(RequestStore, Protocol):
         """Keep a new request. Raises TooManyRequests where the session has `max_pending` live pending ones."""
 
 
-# A double's digits reach from 10^308 to 10^-1074. What does not fit raises: a sum that was rounded is no sum.
+# A double's digits reach from 10^308 to 10^-1074. What does not fit raises: a rounded sum is not a sum.
 _EXACT = Context(prec=2000, traps=[Inexact, InvalidOperation, Overflow])
 
 

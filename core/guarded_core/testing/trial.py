@@ -188,7 +188,7 @@ def load_cases(path: str | Path) -> list[PolicyCase]:
         where = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in fault["loc"])
         raise InvalidPolicy(fault["msg"], where=where.removeprefix("."), file=path.name) from None
     except ValueError as error:
-        raise InvalidPolicy(f"is no TOML in UTF-8: {error}", file=path.name) from None
+        raise InvalidPolicy(f"is not TOML in UTF-8: {error}", file=path.name) from None
 
 
 def run_cases(

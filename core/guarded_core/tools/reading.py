@@ -24,7 +24,7 @@ class Place:
         self.is_instant = is_instant
 
     def number(self, value: Any) -> Decimal | None:
-        """The number that a value is, to the last digit as it is written; None for what is none.
+        """The number that a value is, to the last digit as it is written; None for what is not one.
 
         JSON numbers are, and the strings of a parameter that takes decimals; true, false, "NaN" and any other string
         are not.
@@ -42,7 +42,7 @@ class Place:
         return None
 
     def key(self, value: Any) -> Hashable:
-        """A key that two values share when they are the same here. Raises TypeError for what is no JSON."""
+        """A key that two values share when they are the same here. Raises TypeError for what is not JSON."""
         same = self.number(value) if self.is_decimal else _instant(value) if self.is_instant else None
         return exact(value) if same is None else same
 
@@ -102,7 +102,7 @@ UNKNOWN_TOOL = Reading()
 
 
 def _instant(value: Any) -> datetime | None:
-    """The point in time that a text names; None where it is no text, or leaves open which one it is."""
+    """The point in time that a text names; None where it is not text, or leaves open which one it is."""
     try:
         instant = datetime.fromisoformat(value) if isinstance(value, str) else None
         return instant.astimezone(UTC) if instant is not None and instant.tzinfo is not None else None
@@ -114,7 +114,7 @@ def exact(value: Any) -> Hashable:
     """A key that two values share when they are the same JSON value.
 
     10 and 10.0 are one number; 1 and true, "10" and 10 are different. Strings are compared code point by code point.
-    Raises TypeError for what is no JSON.
+    Raises TypeError for what is not JSON.
     """
     if value is None or isinstance(value, str):
         return value

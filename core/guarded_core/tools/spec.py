@@ -129,7 +129,7 @@ class ToolSpec:
         risk: the strictest declaration made in code; None where only the policy declares one.
         fingerprint: SHA-256 over name, description and schema, in hex; approvals and pins bind to it.
         closed: the schema says itself what is open, and is judged as it is (an AiTool's).
-        strict_integers: a float such as 1.0 is no integer (a ToolParam's rule; JSON Schema takes it for one).
+        strict_integers: a float such as 1.0 is not an integer (a ToolParam's rule; JSON Schema takes it for one).
         reading: what the tool makes of values that stand in its arguments.
     """
 
@@ -158,7 +158,7 @@ class ToolSpec:
         """A tool with that JSON Schema, a private copy of which is kept; by default it reads what is written.
 
         Raises:
-            InvalidTool: the name is no identifier, the description is too long, or the schema does not pass the lint.
+            InvalidTool: the name is not an identifier, the description too long, or the schema does not pass the lint.
         """
         if not is_identifier(name):
             raise InvalidTool("a tool's name is 1 to 64 ASCII letters, digits, '_' or '-'; rename the tool")
@@ -167,7 +167,7 @@ class ToolSpec:
         try:
             frozen = freeze({"name": name, "description": description, "schema": dict(schema)}, _SPEC_LIMITS)
         except ValueError as error:
-            raise InvalidTool(f"tool {name!r}: the schema is no bounded JSON: {error}") from None
+            raise InvalidTool(f"tool {name!r}: the schema is not bounded JSON: {error}") from None
         own = frozen.value["schema"]
         try:
             compiled = validators(own, closed=closed, strict_integers=strict_integers)

@@ -76,7 +76,7 @@ class AllowToolParam(ParamRule):
 
     def narrow(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
         """The schema with the values as an enum."""
-        # An empty enum is no schema that a model's API takes.
+        # An empty enum is not a schema that a model's API takes.
         return schemas.narrow(schema, self._param.pointer, enum=list(self.allow)) if self.allow else schema
 
 
@@ -176,7 +176,7 @@ class LimitToolParam(ParamRule):
         values, place = self.values(case), self.place(case)
         if values and all(self._permits(place.number(value)) for value in values):
             return None
-        return Finding(f"parameter {self.param!r} is absent, no number, or out of bounds")
+        return Finding(f"parameter {self.param!r} is absent, not a number, or out of bounds")
 
     def _permits(self, value: Decimal | None) -> bool:
         if value is None or (self.min is not None and value < number_of(self.min)):

@@ -21,7 +21,7 @@ class RequireApproval(ToolRule):
         equals: the exact JSON value.
         contains: a part of the value's string form, or of a string inside it.
         matches: a regular expression, found anywhere in it; one that does not compile denies every call.
-        above: a number; a greater one asks, and so do what is no number and an argument that is left out, unless the
+        above: a number; a greater one asks, and so do what is not a number and an argument that is left out, unless the
             tool's default for it is known.
         absent: what becomes of a call that leaves such an argument out: "ask" or "allow".
     """

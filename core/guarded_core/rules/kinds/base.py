@@ -163,7 +163,7 @@ def check_number(number: object, where: str, *, at_least: float | None = None, a
 
 
 def check_absence(absent: object) -> None:
-    """Raises InvalidPolicy for what is no `Absence`."""
+    """Raises InvalidPolicy for what is not an `Absence`."""
     if absent not in get_args(Absence):
         raise InvalidPolicy('must be "deny" or "allow"', where="absent")
 
@@ -174,15 +174,15 @@ def number_of(number: int | float) -> Decimal:
 
 
 def json_value(value: object, where: str) -> Any:
-    """A private copy of a JSON value. Raises InvalidPolicy for what is none."""
+    """A private copy of a JSON value. Raises InvalidPolicy for what is not one."""
     try:
         return freeze(value).value
     except (PayloadRefused, PayloadTooLarge) as error:
-        raise InvalidPolicy(f"is no JSON value that rules can compare: {error}", where=where) from None
+        raise InvalidPolicy(f"is not a JSON value that rules can compare: {error}", where=where) from None
 
 
 def compiled(pattern: object, where: str, *, whole: bool = False) -> Pattern:
-    """`pattern`, compiled; one that does not compile is no error here: its rule denies, and says why."""
+    """`pattern`, compiled; one that does not compile is not an error here: its rule denies, and says why."""
     check_text(pattern, where)
     try:
         return Pattern(str(pattern), whole=whole)

@@ -66,4 +66,4 @@ class Condition:
 
 
 def _is_above(number: Decimal | None, bound: Decimal) -> bool:
-    return number is None or number > bound  # what is no number cannot be shown to be small
+    return number is None or number > bound  # what is not a number cannot be shown to be small

@@ -30,7 +30,7 @@ class _Windows:
         if per not in get_args(Per):
             raise InvalidPolicy(f"must be one of {', '.join(get_args(Per))}", where="per")
         interval_ns = round(interval_secs * 1_000_000_000)
-        # The limit is no part of the key: to change it must not empty the window.
+        # The limit is not part of the key: to change it must not empty the window.
         return cls(f"{rule.name}:{interval_ns}:{per}:", interval_ns, per)
 
     def of(self, scope: Scope) -> Window:
@@ -81,7 +81,7 @@ class RateLimitTool(ToolRule):
 class BudgetToolParam(ParamRule):
     """Denies calls that bring the sum of a parameter in a sliding window above a limit; the tools of a glob share it.
 
-    A call without the parameter, or with one that is no number or below 0, is denied too: it cannot be added up.
+    A call without the parameter, or with one that is not a number or below 0, is denied too: it cannot be added up.
 
     Attributes:
         max: what the window may sum up to.
@@ -114,10 +114,10 @@ class BudgetToolParam(ParamRule):
         return True
 
     def check(self, case: Case) -> Finding | None:
-        """An objection where the amount is none, or does not fit."""
+        """An objection where the amount is not one, or does not fit."""
         amount = self._amount(case)
         if amount is None:
-            return Finding(f"parameter {self.param!r} is absent, no number, or below 0")
+            return Finding(f"parameter {self.param!r} is absent, not a number, or below 0")
         if case.used.get(self._windows.of(case.scope).key, 0) + amount > self._max:
             return Finding(f"parameter {self.param!r} sums up to at most {self.max} in {self.interval_secs} seconds")
         return None

@@ -45,7 +45,7 @@ class Database:
         statements: in its dialect.
 
     Raises:
-        GuardConfigurationError: the URL is no such URL, its file cannot be opened, or there are to be no connections.
+        GuardConfigurationError: the URL is not one, its file cannot be opened, or there are to be no connections.
         ImportError: the driver is not installed.
     """
 

@@ -81,7 +81,7 @@ def output_text(call_id: str, output: Any) -> str | None:
         return _dump(output)
     except (TypeError, ValueError, RecursionError) as error:
         # The call ran, and its end must be on record; only a replay will be told that the result is no longer kept.
-        _log.warning("the result of call %s is no JSON and is not kept: %s", call_id, type(error).__name__)
+        _log.warning("the result of call %s is not JSON and is not kept: %s", call_id, type(error).__name__)
         return None
 
 

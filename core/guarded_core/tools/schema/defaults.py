@@ -16,7 +16,7 @@ def check_defaults(root: dict[str, Any]) -> None:
     """Refuse a ``default`` that does not fit its own place, unless it is null.
 
     Frameworks write ``"default": null`` for an argument that may be left out (``def f(limit: int = None)``): where null
-    is no value, it stands for none. Raises InvalidTool.
+    is not a value, it stands for none. Raises InvalidTool.
     """
     declaring = [(path, node) for path, node in places(root).items() if isinstance(node, dict) and "default" in node]
     if not declaring:

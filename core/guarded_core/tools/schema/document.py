@@ -100,7 +100,7 @@ class _Copy:
         if self._text < 0:
             raise refused(path, f"too large: {MAX_TEXT} characters are allowed")
         if not text.isascii() and any("\ud800" <= char <= "\udfff" for char in text):
-            raise refused(path, "a lone surrogate, which is no Unicode text")
+            raise refused(path, "a lone surrogate, which is not Unicode text")
         return text
 
 
@@ -178,7 +178,7 @@ def target(root: dict[str, Any], node: dict[str, Any]) -> Any:
 
 
 def kind_of(value: object) -> str:
-    """The JSON type of a plain value, integers being numbers; empty for what is no JSON."""
+    """The JSON type of a plain value, integers being numbers; empty for what is not JSON."""
     return _KINDS.get(type(value), "")
 
 
