@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import select
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any, TextIO
 
 import pytest
@@ -27,18 +29,18 @@ class Terminal:
         self.read: TextIO = os.fdopen(os.dup(self._end), "r")
         self.write: TextIO = os.fdopen(os.dup(self._end), "w")
         self.screen = ""
+        self._has_left = threading.Event()
         self._reader = threading.Thread(target=self._look, daemon=True)
         self._reader.start()
 
     def _look(self) -> None:
-        while True:
-            try:
-                shown = os.read(self.person, 4096)
-            except OSError:
-                return
-            if not shown:
-                return
-            self.screen += shown.decode(errors="replace")
+        # With a look at whether to go on: a read that outlives its file would take another terminal's text.
+        while not self._has_left.is_set():
+            if select.select([self.person], [], [], 0.02)[0]:
+                try:
+                    self.screen += os.read(self.person, 4096).decode(errors="replace")
+                except OSError:
+                    return
 
     def type(self, text: str) -> None:
         """Type, as fast as a paste."""
@@ -55,11 +57,14 @@ class Terminal:
         raise AssertionError(f"{pattern} was never shown in {self.screen}")
 
     def close(self) -> None:
-        """Leave."""
-        for stream in (self.write, self.read):
-            stream.close()
-        os.close(self._end)
+        """Leave: the terminal hangs up, and whoever still reads from it comes to its end."""
+        self._has_left.set()
+        self._reader.join()
         os.close(self.person)
+        for stream in (self.write, self.read):
+            with suppress(OSError):
+                stream.close()
+        os.close(self._end)
 
 
 CODE = r"Type (\w{4}) for yes"
