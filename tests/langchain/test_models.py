@@ -98,13 +98,13 @@ def test_the_tool_gets_what_langchains_parser_makes(model: Any, values: dict[str
     inner = made(model)
     arguments = ToolArguments(inner)
     raw = data.draw(some_of(values))
-    call = arguments.of_call(Given(arguments=raw, as_given=raw), "call-1")
+    call = arguments.of_call(Given(arguments=raw), "call-1")
     effective = call.complete(dict(raw))
     assert effective == call.complete(effective)
     bare = inner._to_args_and_kwargs(dict(raw), "call-1")
     assert call.for_tool(effective) == bare
     # A later try parses them anew, and gets the same.
-    later = arguments.of_call(Given(arguments=raw, as_given=raw), "call-1")
+    later = arguments.of_call(Given(arguments=raw), "call-1")
     assert later.for_tool(effective) == bare
 
 
