@@ -11,7 +11,7 @@ from langchain_core.tools import BaseTool, StructuredTool, Tool
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from guarded_core.ground.errors import InvalidTool
-from guarded_core.ground.payload import freeze
+from guarded_core.ground.payload import is_json
 from guarded_core.tools.schema.document import kinds
 from guarded_langchain import compat
 
@@ -40,7 +40,7 @@ def filled(tool: BaseTool, schema: Mapping[str, Any]) -> Filled:
     implicit, unknown, root = set(), set(), dict(schema)
     declared = {name: sub for name, sub in root.get("properties", {}).items() if name not in root.get("required", ())}
     for name, default in _defaults(tool, declared):
-        json = default if _is_json(default) else _as_json(default)
+        json = default if is_json(default) else _as_json(default)
         if json is None and "null" not in kinds(root, declared[name]):
             continue  # None stands for no value, and is none
         if json is _NONE:
@@ -111,17 +111,9 @@ class _None:
 _NONE = _None()
 
 
-def _is_json(value: Any) -> bool:
-    try:
-        freeze(value)
-    except ValueError:
-        return False
-    return True
-
-
 def _as_json(value: Any) -> Any:
     try:
         json = to_jsonable_python(value)
     except (PydanticSerializationError, ValueError):
         return _NONE
-    return json if _is_json(json) else _NONE
+    return json if is_json(json) else _NONE

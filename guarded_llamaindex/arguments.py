@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from workflows import Context
 
 from guarded_core.approvals.request import SET_BY_APPLICATION
-from guarded_core.ground.payload import freeze
+from guarded_core.ground.payload import is_json
 from guarded_core.tools.modelled import ModelReading
 from guarded_core.tools.reading import Reading
 from guarded_core.tools.schema.document import kinds
@@ -69,7 +69,7 @@ class Parameters:
         partials = dict(tool.partial_params) if isinstance(tool, FunctionTool) else {}
         own = without(declared, {*partials, *([context] if context else ())})
         defaults = _defaults(tool, own)
-        json_partials = {name: value for name, value in partials.items() if _is_json(value)}
+        json_partials = {name: value for name, value in partials.items() if is_json(value)}
         known, opaque = declared.get("properties", {}).keys(), partials.keys() - json_partials.keys()
         return cls(
             schema=own,
@@ -214,7 +214,7 @@ def _defaults(tool: BaseTool, schema: dict[str, Any]) -> dict[str, tuple[Any, bo
     for name, declared in schema.get("properties", {}).items():
         if name not in own:
             continue  # what only the schema calls a default, nothing fills in
-        if _is_json(own[name]):
+        if is_json(own[name]):
             # A null that the schema does not take stands for "no value", and is none.
             if own[name] is not None or "null" in kinds(schema, declared):
                 found[name] = own[name], True
@@ -227,11 +227,3 @@ def _function_defaults(tool: FunctionTool) -> dict[str, Any]:
     signature = inspect.signature(tool.real_fn)
     own = {p.name: p.default for p in signature.parameters.values() if p.default is not p.empty}
     return {**own, **field_defaults(tool)}
-
-
-def _is_json(value: Any) -> bool:
-    try:
-        freeze(value)
-    except ValueError:
-        return False
-    return True

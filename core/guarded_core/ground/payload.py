@@ -284,6 +284,15 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return members
 
 
+def is_json(value: object) -> bool:
+    """Whether a value is JSON that `freeze` takes, within the default limits."""
+    try:
+        freeze(value)
+    except ValueError:
+        return False
+    return True
+
+
 def is_json_text(text: str) -> bool:
     """Whether a text is a JSON object or array, which somebody may parse."""
     if text.lstrip()[:1] not in ("{", "["):
