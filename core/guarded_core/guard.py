@@ -20,7 +20,7 @@ from guarded_core.ground.errors import DuplicateTool, GuardConfigurationError, I
 from guarded_core.ground.shown import Shown
 from guarded_core.ground.wording import counted
 from guarded_core.pipeline.call import Authority, Call
-from guarded_core.pipeline.flow import enforce
+from guarded_core.pipeline.flow import enforce, refusal
 from guarded_core.pipeline.reconcile import reconcile
 from guarded_core.pipeline.steps import Services, arun, run
 from guarded_core.policy.policy import DEFAULT_MAX_CALLS, ToolExecutionPolicy
@@ -430,11 +430,7 @@ class Guard(Shown):
             What the model is to read of it.
         """
         call = self._refused(name, arguments, context, runtime, unreadable=unreadable)
-        try:
-            self.run(call)
-        except ToolExecutionError as error:
-            return error
-        raise AssertionError("a call without a tool was not refused")
+        return run(refusal(call, self.authority), self._services)
 
     async def arefuse(
         self,
@@ -447,11 +443,7 @@ class Guard(Shown):
     ) -> ToolExecutionError:
         """As `refuse`, without blocking the event loop."""
         call = self._refused(name, arguments, context, runtime, unreadable=unreadable)
-        try:
-            await self.arun(call)
-        except ToolExecutionError as error:
-            return error
-        raise AssertionError("a call without a tool was not refused")
+        return await arun(refusal(call, self.authority), self._services)
 
     def reconcile(self, call_id: str, outcome: Literal["succeeded", "failed"], *, by: str, reason: str = "") -> None:
         """Say what became of a call whose outcome is unknown; equal calls then no longer ask for that.

@@ -16,7 +16,6 @@ from guarded_core.rules.state import StateStore
 from guarded_core.session import ToolExecutionContext
 from guarded_core.store.ledger import CallKey
 from guarded_core.tools.port import ToolPort
-from guarded_core.tools.spec import ToolSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,8 +87,3 @@ class Call:
     injected: Mapping[str, Any] | None = None
     key: CallKey | None = None
     notes: tuple[str, ...] = ()
-
-    @property
-    def spec(self) -> ToolSpec | None:
-        """The tool, as it was registered."""
-        return None if self.port is None else self.port.spec

@@ -75,6 +75,15 @@ def enforce(call: Call, authority: Authority) -> Flow[Any]:
         raise
 
 
+def refusal(call: Call, authority: Authority) -> Flow[ToolExecutionError]:
+    """Take a call that reaches no tool through the same way; the value is why it was refused."""
+    try:
+        yield from enforce(call, authority)
+    except ToolExecutionError as error:
+        return error
+    raise AssertionError("a call without a tool was not refused")
+
+
 def _admit(record: CallRecord, notes: list[str]) -> Flow[Admission | Replay | Refusal]:
     """Steps 1 to 9: judge, ask, judge again, commit."""
     found: Found | None = None
