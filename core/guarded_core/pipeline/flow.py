@@ -154,9 +154,7 @@ def _ask(record: CallRecord, found: Found, verdict: Verdict, request: ApprovalRe
         raise HumanApprovalRequired(tool, request, _NOT_ACCEPTED) from None
     except Exception as error:
         raise StoreUnavailable(tool) from error
-    if decided.is_refused:
-        found.requests = (decided,)
-        raise refused(tool, decided)
+    _stop_where_refused(record, found, decided)
     if decided.id != request.id:  # with other arguments: the call is judged with them from the start
         if found.edits == _MAX_EDITS:
             raise HumanApprovalRequired(tool, decided)
@@ -165,6 +163,13 @@ def _ask(record: CallRecord, found: Found, verdict: Verdict, request: ApprovalRe
     if answer is None and decided.state is RequestState.PENDING:
         raise HumanApprovalRequired(tool, decided)
     return found
+
+
+def _stop_where_refused(record: CallRecord, found: Found, decided: ApprovalRequest) -> None:
+    """Raise what a no, a response or a revocation makes of the call; the Denied event names that request."""
+    if decided.is_refused:
+        found.requests = (decided,)
+        raise refused(record.tool, decided)
 
 
 def _approver_failed(record: CallRecord, found: Found, error: Exception) -> Flow[None]:
@@ -183,20 +188,16 @@ def _keep(record: CallRecord, found: Found, request: ApprovalRequest) -> Flow[Fo
     ended = edit if edit and edit.state in (RequestState.PENDING, RequestState.APPROVED) else None
     try:
         is_kept = yield from AddRequest(request, record.authority.max_pending, ended)
-        if ended is not None and not is_kept:
-            decided = yield from Decide(ended.id, None)
-            if decided.is_refused:
-                found.requests = (decided,)
-                raise refused(record.tool, decided)
-            return replace(found, edit=decided, effective=None)
+        answered = (yield from Decide(ended.id, None)) if ended is not None and not is_kept else None
     except TooManyRequests:
         raise HumanApprovalRequired(
             record.tool, message="Too many calls of this session wait for a person already. It did not run."
         ) from None
-    except ToolExecutionError:
-        raise
     except Exception as error:
         raise StoreUnavailable(record.tool) from error
+    if answered is not None:
+        _stop_where_refused(record, found, answered)
+        return replace(found, edit=answered, effective=None)
     yield from _record(record.event(Outcome.ASKED, found, rules=request.reasons, requests=found.requests))
     return None
 
