@@ -96,7 +96,6 @@ def claim_of(event: AuditEvent) -> LedgerEntry:
     return LedgerEntry(
         call_id=event.call_id,
         key=f"{event.call_id}-key",
-        twin_key=f"{event.call_id}-twin",
         tool=event.tool,
         principal=event.principal,
         session_id=event.session_id,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import copy
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from langchain_core.messages import ToolCall, ToolMessage
+from langchain_core.messages import ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool
 from langchain_core.utils.function_calling import convert_to_openai_function
@@ -18,13 +18,13 @@ from guarded_core.pipeline.call import Call, edit_note
 from guarded_core.rules.case import Rule
 from guarded_core.rules.ruleset import RuleSet
 from guarded_core.session import ToolExecutionContext
-from guarded_core.store.ledger import CallKey
 from guarded_core.tools.port import ToolPort
 from guarded_core.tools.spec import ToolRisk, ToolSpec
 from guarded_langchain import messages
 from guarded_langchain.arguments import CallArguments, Given, ToolArguments
 from guarded_langchain.graph import compat as graph_compat
 from guarded_langchain.graph import resumes
+from guarded_langchain.graph.identity import Identity, Sent, identify, inside
 from guarded_langchain.graph.siblings import awaiting_siblings, waiting_for_siblings
 from guarded_langchain.models import without
 from guarded_langchain.runner import runner
@@ -39,13 +39,13 @@ class Proposal:
     Attributes:
         given: its arguments, taken apart.
         tool_call_id: the id that the model's message gave it; None where no message waits for an answer.
-        sent: the calls of that id in the model's message, where a graph's state shows it.
+        sent: the model's message that it came with, where a graph's state shows it.
         config, run_manager: upstream's, for the inner tool.
     """
 
     given: Given
     tool_call_id: str | None = None
-    sent: tuple[ToolCall, ...] = ()
+    sent: Sent = field(default_factory=Sent)
     config: RunnableConfig
     run_manager: Any = None
 
@@ -99,10 +99,8 @@ class Gate(ToolPort):
     def enter(self, tool: BaseTool, proposal: Proposal) -> Any:
         """One call of the guarded `tool`: its result, or the denial."""
         try:
-            call = self._call(tool, proposal)
-            if call.key is None:
-                return self.guard.run(call)
-            with waiting_for_siblings(call.key.position):
+            call, identity = self._call(tool, proposal)
+            with inside(identity), waiting_for_siblings(identity.task):
                 return self.guard.run(call)
         except (ToolExecutionError, messages.ToolCallDenied) as error:
             return messages.denial(tool, error, proposal.tool_call_id)
@@ -110,20 +108,20 @@ class Gate(ToolPort):
     async def aenter(self, tool: BaseTool, proposal: Proposal) -> Any:
         """As `enter`, awaiting."""
         try:
-            call = self._call(tool, proposal)
-            if call.key is None:
-                return await self.guard.arun(call)
-            async with awaiting_siblings(call.key.position):
-                return await self.guard.arun(call)
+            call, identity = self._call(tool, proposal)
+            with inside(identity):
+                async with awaiting_siblings(identity.task):
+                    return await self.guard.arun(call)
         except (ToolExecutionError, messages.ToolCallDenied) as error:
             return messages.denial(tool, error, proposal.tool_call_id)
 
-    def _call(self, tool: BaseTool, proposal: Proposal) -> Call:
+    def _call(self, tool: BaseTool, proposal: Proposal) -> tuple[Call, Identity]:
         given, runtime = proposal.given, graph_compat.current_runtime()
+        identity = identify(runtime, proposal.sent, self.spec.name, proposal.tool_call_id, given.arguments)
         context, no_context = self.guard.resolve(self.context, runtime=runtime)
-        forged = given.forged or any(self.arguments.forges(call["args"]) for call in proposal.sent)
+        forged = given.forged or any(self.arguments.forges(call["args"]) for call in proposal.sent.calls)
         arguments = self.arguments.of_call(given, proposal.tool_call_id)
-        return Call(
+        call = Call(
             tool=self.spec.name,
             port=self,
             arguments=given.arguments,
@@ -131,9 +129,10 @@ class Gate(ToolPort):
             no_context=no_context,
             bound=_Entered(tool, proposal, arguments),
             injected=arguments.injected,
-            key=_key(runtime, proposal.tool_call_id),
+            key=identity.key,
             notes=(STRIPPED,) if forged else (),
         )
+        return call, identity
 
     # What the pipeline asks of the tool
 
@@ -152,7 +151,7 @@ class Gate(ToolPort):
 
     def complete(self, bound: _Entered, arguments: dict[str, Any]) -> dict[str, Any] | None:
         """The effective arguments, by the tool's own parser."""
-        if len(bound.proposal.sent) > 1:
+        if len(bound.proposal.sent.calls) > 1:
             raise InvalidPayload(self.spec.name, "two calls of one message have the same id")
         return bound.arguments.complete(arguments)
 
@@ -226,14 +225,6 @@ class Gate(ToolPort):
         if shown == own:
             return None
         return {"title": function["name"], "description": function.get("description", ""), **shown}
-
-
-def _key(runtime: Any, tool_call_id: str | None) -> CallKey | None:
-    """Where the call stands, if a checkpointer makes that durable."""
-    info = getattr(runtime, "execution_info", None)
-    if info is None or info.thread_id is None or tool_call_id is None:
-        return None
-    return CallKey(position=f"{info.thread_id}\n{info.checkpoint_ns}", tool_call_id=tool_call_id)
 
 
 def _identity(tool: BaseTool, *, frozen: bool = False) -> tuple[Any, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from langchain_core.messages import AIMessage, ToolCall, ToolMessage
+from langchain_core.messages import ToolMessage
 from langchain_core.messages.tool import ToolOutputMixin
 from langchain_core.tools import BaseTool, ToolException
 from pydantic import ValidationError
@@ -76,18 +76,6 @@ def _as_validation_error(error: ToolExecutionError) -> ValidationError:
     return ValidationError.from_exception_data(
         error.tool, [InitErrorDetails(type=reason, loc=(), input=None)], hide_input=True
     )
-
-
-def calls_of_message(runtime: Any, tool_call_id: str | None) -> tuple[ToolCall, ...]:
-    """The calls of that id in the model's message, as a graph's state has it; none where it cannot be seen."""
-    if runtime is None or tool_call_id is None:
-        return ()
-    state = getattr(runtime, "state", None)
-    held = state.get("messages", ()) if isinstance(state, dict) else getattr(state, "messages", state)
-    for message in reversed(held) if isinstance(held, list) else ():
-        if isinstance(message, AIMessage):
-            return tuple(call for call in message.tool_calls if call["id"] == tool_call_id)
-    return ()
 
 
 def views(result: Any, *, with_artifact: bool) -> tuple[Any, ...]:

@@ -11,6 +11,7 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import patch_config
 from langchain_core.tools import BaseTool, StructuredTool, Tool
 
+from guarded_core.tools.port import before_entering
 from guarded_langchain import compat
 
 if TYPE_CHECKING:
@@ -58,7 +59,8 @@ class _Function:
         return cls(function, False, compat.takes(function, "callbacks"), compat.config_parameter(function))
 
     def __call__(self, effective: dict[str, Any], arguments: CallArguments, proposal: Proposal) -> Any:
-        args, kwargs = arguments.for_tool(effective)
+        with before_entering():
+            args, kwargs = arguments.for_tool(effective)
         if self.run_manager:
             kwargs["run_manager"] = proposal.run_manager
         if self.callbacks and proposal.run_manager:

@@ -21,7 +21,7 @@ from guarded_langchain import compat
 from guarded_langchain.arguments import is_json
 from guarded_langchain.gate import Gate, Proposal
 from guarded_langchain.graph import compat as graph_compat
-from guarded_langchain.messages import calls_of_message
+from guarded_langchain.graph.identity import sent_call
 from guarded_langchain.runtime import handed_over
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class GuardedTool(_Base):
         return Proposal(
             given=given,
             tool_call_id=tool_call_id,
-            sent=calls_of_message(given.runtime, tool_call_id),
+            sent=sent_call(given.runtime, tool_call_id),
             config=config if own_config is None else own_config,
             run_manager=run_manager,
         )

@@ -19,7 +19,7 @@ from guarded_core.guard import Guard
 from guarded_core.pipeline.call import Call, edit_note
 from guarded_core.session import ToolExecutionContext
 from guarded_core.store.ledger import CallKey
-from guarded_core.tools.port import ToolPort
+from guarded_core.tools.port import ToolPort, before_entering
 from guarded_core.tools.spec import ToolRisk, ToolSpec
 from guarded_llamaindex.arguments import Bound, Parameters
 from guarded_llamaindex.code_execution import CodeExecutionRefused, UnsafeCodeExecution
@@ -278,12 +278,14 @@ class _Port(ToolPort):
 
     def run(self, bound: _Entered, effective: dict[str, Any]) -> Any:
         """Run the inner tool the way that this call came."""
-        args, kwargs = bound.bound.shape(effective)
+        with before_entering():
+            args, kwargs = bound.bound.shape(effective)
         return handed_back(bound.run(*args, **kwargs), bound.bound)
 
     async def arun(self, bound: _Entered, effective: dict[str, Any]) -> Any:
         """As `run`, awaiting."""
-        args, kwargs = bound.bound.shape(effective)
+        with before_entering():
+            args, kwargs = bound.bound.shape(effective)
         return handed_back(await bound.run(*args, **kwargs), bound.bound)
 
     def complete(self, bound: _Entered, arguments: dict[str, Any]) -> dict[str, Any] | None:

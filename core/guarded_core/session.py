@@ -167,7 +167,7 @@ class ToolExecutionContext:
         tool_limit: int | None = None,
         *,
         windows: tuple[Window, ...] = (),
-        call_keys: tuple[str, str] | None = None,
+        call_key: str | None = None,
     ) -> Query:
         """What a judgement of `tool` reads for this context."""
         return Query(
@@ -177,7 +177,7 @@ class ToolExecutionContext:
             tool=tool,
             counters=tuple([counter.key for counter in self.counters(tool, tool_limit)]),
             windows=windows,
-            call_keys=call_keys,
+            call_key=call_key,
         )
 
     def said(self, text: str) -> None:

@@ -221,6 +221,16 @@ def current_run() -> tuple[UUID, str] | None:
     return (run_id, task) if run_id is not None and task else None
 
 
+def current_scratchpad() -> object:
+    """What LangGraph keeps of one attempt of the task that this code runs in; None outside a graph."""
+    if not HAS_LANGGRAPH:
+        return None
+    try:
+        return get_config().get("configurable", {}).get("__pregel_scratchpad")
+    except RuntimeError:
+        return None
+
+
 def resume_value(entered: object) -> Any:
     """What a graph that is entered with this is resumed with; None where it is not."""
     return entered.resume if HAS_LANGGRAPH and isinstance(entered, Command) else None

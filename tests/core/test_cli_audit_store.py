@@ -59,7 +59,6 @@ def abandoned(path: Path, *, claims: bool) -> str:
         claim = LedgerEntry(
             call_id=event.call_id,
             key="key",
-            twin_key="twin",
             tool="refund",
             principal="ann",
             session_id="s",
@@ -127,7 +126,7 @@ def test_unsettled_and_settle(path: Path, claims: bool, outcome: str) -> None:
         entry = store.entry(call_id)
     assert (last.outcome, last.code, last.approved_by) == (outcome, "reconciled", ("lee",))
     assert last.approval_reason == "asked the bank"
-    states = {"succeeded": CallState.DONE, "failed": CallState.FAILED, "unknown": CallState.UNKNOWN}
+    states = {"succeeded": CallState.DONE, "failed": CallState.NOT_EXECUTED, "unknown": CallState.UNKNOWN}
     assert (entry.state if entry else None) == (states[outcome] if claims else None)
     again = guarded(path, "settle", *words)
     assert (again.exit_code, again.stderr) == (1, "the store: not_unsettled: no call of that id waits for an outcome\n")

@@ -28,6 +28,7 @@ from guarded_core import (
     InvalidApproval,
     InvalidPayload,
     MemoryStore,
+    NotExecuted,
     PolicyDenied,
     QueueApprover,
     ToolExecutionPolicy,
@@ -113,6 +114,7 @@ class Desk:
         return [(event.outcome.value, event.code) for event in self.trail.events]
 
 
+REPLAYED = ("noted", "replayed")
 RAN_EDITED = [("asked", None), ("authorized", "edited"), ("succeeded", None)]
 
 
@@ -170,7 +172,7 @@ class TestEdit:
         new = desk.edited()
         assert [desk.call(), desk.call()] == ["paid 500"] * 2
         assert desk.ran == [EDIT]
-        assert desk.outcomes == RAN_EDITED
+        assert desk.outcomes == [*RAN_EDITED, REPLAYED]
         assert store.request(new.id).state is RequestState.CONSUMED
 
     def test_a_crash_between_the_edit_and_the_call(self, tmp_path: Path) -> None:
@@ -235,10 +237,10 @@ class TestEdit:
         assert [request.state for request in desk.guard.store.requests()] == ["edited", "consumed"]
 
     def test_a_failed_call_that_is_tried_again(self) -> None:
-        """A retry of a known failure asks about the model's own arguments: the edit was used."""
+        """A retry of what had no effect asks about the model's own arguments: the edit was used."""
         desk = Desk()
         desk.edited()
-        desk.fails = ValueError()
+        desk.fails = NotExecuted()
         with pytest.raises(ExecutionFailed):
             desk.call()
         again = desk.asked()
@@ -525,7 +527,7 @@ class TestAskedAgain:
         assert whole.arguments == EDIT
         desk.approvals.decide(whole.id, by="lee", approve=True)
         assert [desk.call(), desk.call()] == ["paid 500"] * 2
-        assert (desk.ran, desk.outcomes) == ([EDIT], [("asked", None), *RAN_EDITED])
+        assert (desk.ran, desk.outcomes) == ([EDIT], [("asked", None), *RAN_EDITED, REPLAYED])
 
     def test_code_that_never_says_yes(self, way: Any) -> None:
         """An approver that gives the same incomplete arguments for ever ends as a call that nobody approved."""
@@ -589,7 +591,8 @@ class TestTold:
         desk.fails = None
         assert [desk.call(handed_back=self.told), desk.call(handed_back=self.told)] == ["paid 500 500 True"] * 2
         assert desk.ran == [EDIT, EDIT]
-        assert [outcome for outcome, _ in desk.outcomes] == ["asked", "authorized", "suspended", "resumed", "succeeded"]
+        ended = ["asked", "authorized", "suspended", "resumed", "succeeded", "noted"]
+        assert [outcome for outcome, _ in desk.outcomes] == ended
 
     def test_what_cannot_be_told(self) -> None:
         """A result that cannot be handed back is a failure of the call, which ends on record."""
@@ -670,7 +673,7 @@ class TestPausedRead:
         """It is entered again as the same call, which has spent once, ends once, and is then replayed."""
         desk = self.paused(store)
         assert [desk.call(), desk.call()] == ["paid 900"] * 2
-        assert [outcome for outcome, _ in desk.outcomes] == ["authorized", "suspended", "resumed", "succeeded"]
+        assert [outcome for outcome, _ in desk.outcomes] == ["authorized", "suspended", "resumed", "succeeded", "noted"]
         assert len({event.call_id for event in desk.trail.events}) == 1
         with desk.guard.session("user-17", tools=["pay"], session_id="s", max_calls=9) as session:
             assert session.remaining_calls == 8

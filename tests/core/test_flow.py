@@ -16,6 +16,7 @@ from guarded_core import (
     ExecutionFailed,
     HumanApprovalRequired,
     NoSession,
+    NotExecuted,
     PolicyDenied,
     StoreUnavailable,
     ToolExecutionContext,
@@ -262,19 +263,21 @@ class TestNeverTwice:
         return bench.drive()
 
     def test_a_finished_call_is_replayed(self) -> None:
-        """The same call again returns the recorded result: it runs, spends and records nothing."""
+        """The same call again returns the recorded result: it runs and spends nothing, and is noted."""
         bench = Bench(key=self.KEY)
         assert bench.drive() == self.rerun(bench) == "paid"
-        assert bench.steps == ["Load"]
-        assert (len(bench.ran), bench.outcomes) == (1, ["authorized", "succeeded"])
+        assert bench.steps == ["Load", "Record"]
+        assert (len(bench.ran), bench.outcomes) == (1, ["authorized", "succeeded", "noted"])
+        assert bench.trail.events[-1].code == "replayed"
+        assert len({event.call_id for event in bench.trail.events}) == 1
         assert bench.context.remaining_calls == 1
 
-    def test_another_position_with_the_same_id_is_not_run_silently(self) -> None:
-        """A resume under another position finds the same call by its second index."""
+    def test_the_same_id_at_another_position_is_another_call(self) -> None:
+        """An id from a model is no identity: elsewhere it is another call, which runs, spends and is recorded."""
         bench = Bench(key=self.KEY)
         bench.drive()
         assert self.rerun(bench, key=CallKey(position="elsewhere", tool_call_id="call-1")) == "paid"
-        assert len(bench.ran) == 1
+        assert (len(bench.ran), bench.outcomes) == (2, ["authorized", "succeeded"] * 2)
 
     def test_two_calls_with_equal_arguments_both_run(self) -> None:
         """Another call id is another call, whatever its arguments."""
@@ -294,13 +297,14 @@ class TestNeverTwice:
             self.rerun(bench)
         assert bench.ran == []
 
-    def test_a_known_failure_may_be_tried_again(self) -> None:
-        """A call that failed runs again, and spends again."""
+    def test_what_was_not_executed_may_be_tried_again(self) -> None:
+        """A call whose tool says that it had no effect runs again, and spends again."""
         bench = Bench(key=self.KEY)
         with pytest.raises(Exception, match="failed"):
-            bench.drive({"Execute": _raise(ValueError())})
+            bench.drive({"Execute": _raise(NotExecuted())})
         assert self.rerun(bench) == "paid"
         assert bench.context.remaining_calls == 0
+        assert [event.code for event in bench.trail.events] == [None, "not_executed", None, None]
 
     def test_a_paused_call_is_entered_again_once_and_spends_nothing_more(self) -> None:
         """A call that the framework paused goes on under its own id, without a new budget, and ends once."""
@@ -322,7 +326,7 @@ class TestNeverTwice:
         with pytest.raises(_Pause):
             bench.drive({"Ask": lambda step: answer, "Execute": _raise(_Pause())})
         assert self.rerun(bench) == self.rerun(bench) == "paid"
-        assert bench.outcomes == ["asked", "authorized", "suspended", "resumed", "succeeded"]
+        assert bench.outcomes == ["asked", "authorized", "suspended", "resumed", "succeeded", "noted"]
         assert len(bench.ran) == 1
 
     def test_of_two_that_enter_a_paused_call_one_goes_on(self) -> None:
@@ -339,6 +343,8 @@ class TestNeverTwice:
         with pytest.raises(Conflict) as conflict:
             step.perform(bench.services)
         step = second.throw(conflict.value)
+        step = second.send(step.perform(bench.services))
+        assert type(step).__name__ == "Record"
         with pytest.raises(StopIteration) as done:
             second.send(step.perform(bench.services))
         assert (done.value.value, len(bench.ran)) == ("paid", 1)
@@ -369,7 +375,7 @@ class TestNeverTwice:
 
     @pytest.mark.parametrize("approve", [True, False])
     def test_one_story_however_often_it_is_entered(self, approve: bool) -> None:
-        """A call that is entered again before and after its decision leaves each event once, notes included."""
+        """A call that is entered again before and after its decision leaves each event once, and notes its replays."""
         bench = Bench("financial", key=self.KEY, notes=("stripped",), signals=(_Pause,))
         for _ in range(3):
             with pytest.raises(_Pause):
@@ -383,7 +389,7 @@ class TestNeverTwice:
             else:
                 with pytest.raises(ApprovalRejected):
                     self.rerun(bench)
-        end = ["authorized", "succeeded"] if approve else ["denied"]
+        end = ["authorized", "succeeded", "noted", "noted"] if approve else ["denied"]
         assert bench.outcomes == ["noted", "asked", *end]
         assert len(bench.ran) == approve
 

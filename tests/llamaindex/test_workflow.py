@@ -47,7 +47,8 @@ class Desk:
         return self.guard.session("user-17", tools=["pay", "ask_clerk"], session_id="s")
 
     def outcomes(self) -> list[str]:
-        return [event.outcome.value for event in self.guard.audit.events]
+        """What the trail says, but for its notes of replays, which depend on how often a step is run."""
+        return [event.outcome.value for event in self.guard.audit.events if event.code != "replayed"]
 
     async def follow(self, handler: Any, decide: Decider) -> str:
         """Answer what the run asks, until it ends; the results of its tool calls are kept."""

@@ -16,6 +16,9 @@ from guarded_core.tools.spec import ToolRisk, is_identifier
 
 SET_BY_APPLICATION = "(set by the application)"
 
+OUTCOME_UNKNOWN, RAISED_BEFORE = "outcome_unknown", "raised_before"
+"""Reasons to ask: an equal call of this caller was started, or raised, and may have had its effect."""
+
 
 class RequestState(StrEnum):
     """Where a request stands."""
@@ -145,6 +148,11 @@ class ApprovalRequest(Shown):
     def is_live(self, now_ns: int) -> bool:
         """Whether it has not expired."""
         return now_ns < self.expires_ns
+
+    @property
+    def may_repeat(self) -> bool:
+        """Whether an equal call may have had its effect already."""
+        return OUTCOME_UNKNOWN in self.reasons or RAISED_BEFORE in self.reasons
 
     @property
     def is_refused(self) -> bool:

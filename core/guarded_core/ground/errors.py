@@ -23,6 +23,7 @@
     │   ├── StoreUnavailable        budgets and approvals cannot be read or kept, so nothing runs
     │   ├── OutcomeUnaudited        the tool ran, its outcome could not be recorded: reconcile, do not retry
     │   └── OutcomeUnknown          the tool may have run before: it does not run again by itself
+    ├── NotExecuted                 a tool's own word that it failed before any effect
     ├── GuardConfigurationError     the developer's own mistake, raised while setting up
     │   ├── InvalidPolicy
     │   ├── InvalidTool
@@ -354,6 +355,15 @@ class OutcomeUnknown(ToolExecutionError):
     text = (
         "This call was started before and its outcome is unknown: it may have run. It is not run again; tell the user."
     )
+
+
+class NotExecuted(GuardedToolsError):
+    """Raised by a tool, or a subclass of it: it failed before it had any effect, so that it may be tried again.
+
+    Whatever else a tool raises may have come after its effect: the call then never runs again by itself.
+    """
+
+    code: ClassVar[str] = "not_executed"
 
 
 class GuardConfigurationError(GuardedToolsError):

@@ -7,15 +7,22 @@ from typing import Any
 
 from guarded_core.approvals.request import ApprovalRequest
 from guarded_core.audit.event import AuditEvent, Outcome
-from guarded_core.ground.errors import ExecutionFailed, OutcomeUnaudited, OutputTooLarge, ToolExecutionError
+from guarded_core.ground.errors import (
+    ExecutionFailed,
+    NotExecuted,
+    OutcomeUnaudited,
+    OutputTooLarge,
+    ToolExecutionError,
+)
 from guarded_core.ground.payload import PayloadTooLarge, measure
 from guarded_core.ground.struct import struct
 from guarded_core.pipeline.judge import Facts
 from guarded_core.pipeline.record import CallRecord, Found
+from guarded_core.pipeline.replay import kept_error
 from guarded_core.pipeline.steps import Execute, Flow, Record, Settle
 from guarded_core.store.base import Conflict, Settlement
 from guarded_core.store.ledger import CallState, LedgerEntry
-from guarded_core.tools.port import ToolPort
+from guarded_core.tools.port import NotEntered, ToolPort
 
 _log = logging.getLogger("guarded_core")
 
@@ -50,13 +57,12 @@ class Admission:
 
 def entry_of(record: CallRecord, found: Found, facts: Facts) -> LedgerEntry | None:
     """What the ledger is to have of a call; None where the call has no key."""
-    keys = record.keys(found)
-    if keys is None:
+    key = record.ledger_key(found)
+    if key is None:
         return None
     return LedgerEntry(
         call_id=found.call_id,
-        key=keys[0],
-        twin_key=keys[1],
+        key=key,
         tool=record.tool,
         principal=facts.context.principal,
         chain=facts.context.chain,
@@ -99,14 +105,18 @@ def execute(admission: Admission) -> Flow[Any]:
     except _Unusable as unusable:
         failure = unusable.failure
         error_type = None if isinstance(failure, OutputTooLarge) else unusable.error_type
-        yield from _settle(admission, CallState.FAILED, Outcome.FAILED, code=failure.code, error_type=error_type)
+        yield from _fail(admission, CallState.UNUSABLE, failure, code=failure.code, error_type=error_type)
         raise failure from None
-    except Exception as error:
+    except Exception as caught:
+        error = caught.error if isinstance(caught, NotEntered) else caught
+        state = CallState.NOT_EXECUTED if isinstance(caught, NotEntered | NotExecuted) else CallState.RAISED
         raised = _as_failure(admission.record.tool, port, error, facts.policy.output_bytes)
         _remember(admission, str(raised), failed=True)
         code = raised.code if isinstance(raised, OutputTooLarge) else ExecutionFailed.code
-        yield from _settle(admission, CallState.FAILED, Outcome.FAILED, code=code, error_type=type_name(error))
-        if raised is error:
+        if state is CallState.NOT_EXECUTED:
+            code = NotExecuted.code
+        yield from _fail(admission, state, raised, code=code, error_type=type_name(error))
+        if raised is caught:
             raise
         raise raised from None
     except GeneratorExit:
@@ -116,14 +126,22 @@ def execute(admission: Admission) -> Flow[Any]:
         if step.started:
             yield from _settle(admission, CallState.UNKNOWN, Outcome.UNKNOWN, code="cancelled", quietly=True)
         else:
-            yield from _settle(admission, CallState.FAILED, Outcome.FAILED, code="cancelled", quietly=True)
+            yield from _settle(admission, CallState.NOT_EXECUTED, Outcome.FAILED, code="cancelled", quietly=True)
         raise
     _remember(admission, result, failed=taken.is_failure)
-    if taken.is_failure:
-        yield from _settle(admission, CallState.FAILED, Outcome.FAILED, code=ExecutionFailed.code)
+    if taken.is_failure:  # its own words, which a replay repeats
+        state = CallState.NOT_EXECUTED if facts.may_run_again else CallState.DONE
+        yield from _settle(admission, state, Outcome.FAILED, code=ExecutionFailed.code, output=taken.output)
     else:
         yield from _settle(admission, CallState.DONE, Outcome.SUCCEEDED, output=taken.output)
     return taken.handed_back
+
+
+def _fail(admission: Admission, state: CallState, error: Exception, *, code: str, error_type: str | None) -> Flow[None]:
+    """Settle a call that failed; what may run twice is as good as not executed."""
+    state = CallState.NOT_EXECUTED if admission.facts.may_run_again else state
+    output = None if state is CallState.NOT_EXECUTED or not admission.holds_claim else kept_error(error)
+    yield from _settle(admission, state, Outcome.FAILED, code=code, error_type=error_type, output=output)
 
 
 @struct
@@ -143,7 +161,7 @@ def _take_in(admission: Admission, result: Any) -> _Taken:
         is_failure = port.reports_failure(result)
         is_edited = admission.found.is_edited
         handed_back = port.handed_back(record.call.bound, result, facts.effective.value, is_edited=is_edited)
-        output = port.encode(handed_back) if admission.holds_claim and not is_failure else None
+        output = port.encode(handed_back) if admission.holds_claim else None
     except PayloadTooLarge as error:
         raise _Unusable(OutputTooLarge(record.tool, actual=error.actual, limit=error.limit), error) from None
     except Exception as error:

@@ -19,7 +19,6 @@ from guarded_core.ground.errors import (
     HumanApprovalRequired,
     InvalidApproval,
     NoSession,
-    OutcomeUnknown,
     PolicyDenied,
     StoreUnavailable,
     ToolExecutionError,
@@ -29,9 +28,9 @@ from guarded_core.pipeline.call import Authority, Call
 from guarded_core.pipeline.execution import Admission, entry_of, execute, type_name
 from guarded_core.pipeline.judge import Refusal, Replay, Verdict, judge, refused
 from guarded_core.pipeline.record import CallRecord, Found, open_record
+from guarded_core.pipeline.replay import GivenBack, given_back
 from guarded_core.pipeline.steps import AddRequest, Ask, Commit, Decide, Deny, Flow, Record, Release
 from guarded_core.store.base import Change, Conflict, TooManyRequests, is_recorded
-from guarded_core.tools.spec import ToolRisk
 
 _log = logging.getLogger("guarded_core")
 
@@ -64,9 +63,9 @@ def enforce(call: Call, authority: Authority) -> Flow[Any]:
         if isinstance(admitted, Admission):
             return (yield from execute(admitted))
         if isinstance(admitted, Replay):
-            replayed = _replayed(admitted)
+            replayed = given_back(admitted)
             if not isinstance(replayed, Refusal):
-                return replayed
+                return (yield from _replay(record, admitted, replayed))
             admitted = replayed
         yield from _deny(record, admitted, notes)
         raise admitted.error
@@ -113,15 +112,12 @@ def _admit(record: CallRecord, notes: list[str]) -> Flow[Admission | Replay | Re
             return admission
 
 
-def _replayed(replay: Replay) -> Any:
-    """What the call gave back when it ran; a Refusal where that is not to be had any more."""
-    try:
-        return replay.port.decode(replay.entry.output)
-    except ToolExecutionError as error:
-        return Refusal(found=replay.found, error=error)
-    except Exception:
-        text = "This call ran before, and its result cannot be read any more. It is not run again."
-        return Refusal(found=replay.found, error=OutcomeUnknown(replay.entry.tool, text))
+def _replay(record: CallRecord, replay: Replay, given: GivenBack) -> Flow[Any]:
+    """Hand out once more what the call gave back, and say so on the record of that very call."""
+    yield from _record(record.event(Outcome.NOTED, replay.found, code="replayed"))
+    if given.error is not None:
+        raise given.error
+    return given.result
 
 
 def _note(record: CallRecord, found: Found, notes: list[str]) -> Flow[None]:
@@ -230,9 +226,9 @@ def _commit(record: CallRecord, found: Found, verdict: Verdict) -> Flow[Admissio
 def _change(record: CallRecord, found: Found, verdict: Verdict) -> Change:
     """All that the call takes, in one piece."""
     facts = verdict.facts
-    # A read-only call may run again, and the ledger would only cost it; but an approval is for one run, and a call
-    # that is in the ledger, since it was paused, stays there.
-    is_kept = facts.risk is not ToolRisk.READ_ONLY or verdict.granted or facts.snapshot.entry is not None
+    # What may run again would only be dearer with the ledger; but an approval is for one run, and a call that is in the
+    # ledger, since it was paused, stays there.
+    is_kept = not facts.may_run_again or verdict.granted or facts.snapshot.entry is not None
     claim = entry_of(record, found, facts) if is_kept else None
     if verdict.resumes is not None:
         # It was authorised, and has spent, before it was paused: it takes over its own claim, once, and nothing else.
@@ -284,10 +280,10 @@ def _deny(record: CallRecord, refusal: Refusal, notes: list[str]) -> Flow[None]:
         return  # there is nowhere to write it
     event = record.event(Outcome.DENIED, found, code=error.code, rules=found.refusing, requests=found.requests)
     # Of a session that is over there is no end of denials: they are counted, and each call is not remembered.
-    is_over, keys = isinstance(error, NoSession), record.keys(found)
+    is_over = isinstance(error, NoSession)
     try:
-        root_id, call_key = context.root.session_id if context else "", keys[0] if keys and not is_over else None
-        count = yield from Deny(event, root_id, call_key)
+        call_key = None if is_over else record.ledger_key(found)
+        count = yield from Deny(event, context.root.session_id if context else "", call_key)
         if not count:
             return  # the framework entered a denied call again
         if found.risk is not None and not is_over and not found.requests:

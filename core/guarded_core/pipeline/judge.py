@@ -7,7 +7,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from guarded_core.approvals.request import SET_BY_APPLICATION, ApprovalRequest, RequestState
+from guarded_core.approvals.request import (
+    OUTCOME_UNKNOWN,
+    RAISED_BEFORE,
+    SET_BY_APPLICATION,
+    ApprovalRequest,
+    RequestState,
+)
 from guarded_core.ground.errors import (
     AnsweredByPerson,
     ApprovalPayloadMismatch,
@@ -57,6 +63,11 @@ class Facts:
     def spec(self) -> ToolSpec:
         """The tool, as it was registered."""
         return self.port.spec
+
+    @property
+    def may_run_again(self) -> bool:
+        """Whether a call of the tool does no harm by running twice."""
+        return self.risk is ToolRisk.READ_ONLY or self.settings.idempotent
 
 
 @struct
@@ -135,7 +146,7 @@ def _judge(record: CallRecord, found: Found) -> Flow[Verdict | Replay]:
     found.raw_digest = bounded.digest if isinstance(bounded, Payload) else ""
     rules = authority.rules(policy, context)
     windows = rules.windows(tool, context.scope)
-    query = context.query(tool, settings.max_calls, windows=windows, call_keys=record.keys(found))
+    query = context.query(tool, settings.max_calls, windows=windows, call_key=record.ledger_key(found))
     try:
         snapshot = yield from Load(query)
     except Exception as error:
@@ -145,6 +156,7 @@ def _judge(record: CallRecord, found: Found) -> Flow[Verdict | Replay]:
     paused = None
     if snapshot.entry is not None:
         if _is_finished(tool, snapshot.entry, snapshot.now_ns):
+            found.call_id = snapshot.entry.call_id
             return Replay(found=found, port=port, entry=snapshot.entry)
         paused = snapshot.entry if snapshot.entry.state is CallState.SUSPENDED else None
     if snapshot.refused is not None:
@@ -234,15 +246,15 @@ def _bounded(tool: str, arguments: object, limits: PayloadLimits) -> Payload:
 
 
 def _is_finished(tool: str, entry: LedgerEntry, now_ns: int) -> bool:
-    """Step 4: a finished call is replayed, a failed one may be tried again, a paused one goes on.
+    """Step 4: what ended is replayed, result or error; what had no effect may be tried again, a paused call goes on.
 
     Any other is in the middle, or may have run: it never runs again by itself.
     """
-    if entry.state in (CallState.FAILED, CallState.SUSPENDED):
+    if entry.state in (CallState.NOT_EXECUTED, CallState.SUSPENDED):
         return False
-    if entry.state is not CallState.DONE:
+    if entry.state in (CallState.CLAIMED, CallState.UNKNOWN):
         raise OutcomeUnknown(tool)
-    if entry.expires_ns <= now_ns:
+    if entry.state is CallState.DONE and entry.expires_ns <= now_ns:
         raise OutcomeUnknown(tool, "This call ran before, and its result is no longer kept. It is not run again.")
     return True
 
@@ -260,9 +272,9 @@ def _given(
 
     Computed defaults stay as shown when a framework enters the call again.
     """
-    request, keys = found.edit, record.keys(found)
-    if request is None and keys is not None:
-        request = next((asked for asked in reversed(snapshot.requests) if asked.call_key == keys[0]), None)
+    request, key = found.edit, record.ledger_key(found)
+    if request is None and key is not None:
+        request = next((asked for asked in reversed(snapshot.requests) if asked.call_key == key), None)
     if request is None:
         return proposed
     if request.replaces is not None:
@@ -344,8 +356,7 @@ def _approval(
     record: CallRecord, found: Found, facts: Facts, reservation: Reservation, reasons: tuple[str, ...]
 ) -> Verdict:
     """Step 8: where risk, a rule or doubt asks for it, an approval of exactly this, or the request for one."""
-    if facts.effective.digest in facts.snapshot.doubtful:
-        reasons = (*reasons, "outcome_unknown")
+    reasons = (*reasons, *_doubts(facts))
     if found.is_edited:  # by whom is on record, and the edit used once, also where nothing else asks
         reasons = reasons or ("edited",)
     if not reasons:
@@ -368,6 +379,16 @@ def _approval(
     return Verdict(found=found, facts=facts, reservation=reservation, ask=wanted, is_new=True)
 
 
+def _doubts(facts: Facts) -> tuple[str, ...]:
+    """Why a person is asked about a call that is equal to one that may have had its effect."""
+    state = facts.snapshot.doubtful.get(facts.effective.digest)
+    if state is None or facts.may_run_again:
+        return ()
+    if state is CallState.UNKNOWN:
+        return (OUTCOME_UNKNOWN,)
+    return (RAISED_BEFORE,) if facts.risk.needs_approval else ()
+
+
 def refused(tool: str, request: ApprovalRequest) -> ApprovalRejected:
     """What became of a call that a person refused, or answered in the tool's place: no rule has a say any more."""
     if request.state is RequestState.REVOKED:
@@ -378,7 +399,7 @@ def refused(tool: str, request: ApprovalRequest) -> ApprovalRejected:
 
 def _request(record: CallRecord, found: Found, facts: Facts, reasons: tuple[str, ...]) -> ApprovalRequest:
     context, settings, now_ns = facts.context, facts.settings, facts.snapshot.now_ns
-    keys, hidden = record.keys(found), facts.port.set_by_application.difference(settings.binds)
+    hidden = facts.port.set_by_application.difference(settings.binds)
     return ApprovalRequest(
         id=new_id(),
         tool=record.tool,
@@ -388,7 +409,7 @@ def _request(record: CallRecord, found: Found, facts: Facts, reasons: tuple[str,
         principal=context.principal,
         on_behalf_of=context.on_behalf_of,
         session_id=context.session_id,
-        call_key=keys[0] if keys else None,
+        call_key=record.ledger_key(found),
         tool_call_id=record.call.key.tool_call_id if record.call.key else None,
         risk=facts.risk,
         reasons=reasons,

@@ -10,7 +10,7 @@ from guarded_core.audit.verify import settled
 from guarded_core.ground.bounds import MAX_REASON, check_text, identity
 from guarded_core.ground.errors import GuardConfigurationError
 from guarded_core.store.base import Settlement, Store
-from guarded_core.store.ledger import CallState
+from guarded_core.store.ledger import UNSETTLED, CallState
 
 if TYPE_CHECKING:
     from guarded_core.store.sql import SqlStore
@@ -32,11 +32,11 @@ def reconcile(
     if outcome not in ("succeeded", "failed"):
         raise GuardConfigurationError('outcome is "succeeded" or "failed"')
     entry = store.entry(call_id)
-    if entry is None or entry.state not in (CallState.CLAIMED, CallState.UNKNOWN):
-        raise GuardConfigurationError("the ledger has no call of that id whose outcome is unknown")
+    if entry is None or entry.state not in UNSETTLED:
+        raise GuardConfigurationError("the ledger has no call of that id whose outcome is unknown, or that raised")
     event = AuditEvent(
-        # A call without any end gets its one terminal event; one that ended as unknown has had it.
-        outcome=Outcome.NOTED if entry.state is CallState.UNKNOWN else Outcome(outcome),
+        # A call without any end gets its one terminal event; one that ended has had it.
+        outcome=Outcome(outcome) if entry.state is CallState.CLAIMED else Outcome.NOTED,
         time_ns=store.now_ns(),
         call_id=call_id,
         tool=entry.tool,
@@ -72,4 +72,8 @@ def settle_abandoned(store: SqlStore, call_id: str, outcome: Outcome, *, by: str
     return event
 
 
-_STATES = {Outcome.SUCCEEDED: CallState.DONE, Outcome.FAILED: CallState.FAILED, Outcome.UNKNOWN: CallState.UNKNOWN}
+_STATES = {
+    Outcome.SUCCEEDED: CallState.DONE,
+    Outcome.FAILED: CallState.NOT_EXECUTED,  # whoever says so says that it had no effect: it may be tried again
+    Outcome.UNKNOWN: CallState.UNKNOWN,
+}

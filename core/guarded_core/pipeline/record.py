@@ -68,15 +68,12 @@ class CallRecord:
     call_id: str
     tool: str
 
-    def keys(self, found: Found) -> tuple[str, str] | None:
-        """The call's keys in the ledger; None where it has none."""
+    def ledger_key(self, found: Found) -> str | None:
+        """The call's key in the ledger; None where it has none."""
         key, context = self.call.key, self.call.context
         if key is None or context is None or not found.raw_digest:
             return None
-        return (
-            key.key(context.chain, self.tool, found.raw_digest),
-            key.twin_key(context.chain, context.session_id, self.tool, found.raw_digest),
-        )
+        return key.key(context.chain, self.tool, found.raw_digest)
 
     def event(
         self,

@@ -27,6 +27,7 @@ class ToolSettings:
 
     Attributes:
         risk: its risk; None leaves it to the code that declares the tool. The strictest declaration counts.
+        idempotent: running it twice does no harm: a call of it may be tried again after it failed, or nobody knows.
         lower_risk: makes `risk` count even where code declares a stricter one; the lint names each use.
         approvals: how many distinct people have to approve a call that needs approval.
         self_approval: whether the principal may approve its own call.
@@ -49,6 +50,7 @@ class ToolSettings:
 
     risk: ToolRisk | str | None = None
     lower_risk: bool = False
+    idempotent: bool = False
     approvals: int = 1
     self_approval: bool = False
     expires_seconds: int = DEFAULT_EXPIRY_SECONDS

@@ -43,7 +43,7 @@ class Query:
         tool: for which tool requests are read.
         counters: keys whose use is read.
         windows: whose sums are read.
-        call_keys: the ledger keys of the call, exact one first, where it has any.
+        call_key: the ledger key of the call, where it has one.
     """
 
     principal: str
@@ -52,7 +52,7 @@ class Query:
     tool: str
     counters: tuple[str, ...] = ()
     windows: tuple[Window, ...] = ()
-    call_keys: tuple[str, str] | None = None
+    call_key: str | None = None
 
 
 @struct
@@ -65,9 +65,9 @@ class Snapshot:
         used: the sum in each window by key; a missing one is 0.
         flags: of the session tree.
         requests: the session's requests for the tool that are pending, approved or rejected, oldest first.
-        entry: the ledger's entry of the call, by its key or else its twin key.
+        entry: the ledger's entry of the call.
         refused: the request about this very call that a person refused, answered or took back, however long ago.
-        doubtful: digests of the caller's calls of this tool whose outcome is unknown.
+        doubtful: the caller's calls of this tool of which nobody knows what they did, UNKNOWN or RAISED, by digest.
         denials: how many of the session tree's calls were denied so far.
     """
 
@@ -78,7 +78,7 @@ class Snapshot:
     requests: tuple[ApprovalRequest, ...] = ()
     entry: LedgerEntry | None = None
     refused: ApprovalRequest | None = None
-    doubtful: frozenset[str] = frozenset()
+    doubtful: Mapping[str, CallState] = field(default_factory=dict)
     denials: int = 0
 
 
@@ -92,8 +92,8 @@ class Change:
         counters: spend one of each.
         reservation: window slots to take, flags to raise, flags that must be absent.
         requests: approved requests to consume, as they were read; each must still be that version.
-        claim: ledger entry to claim; neither of its keys may be claimed by another call.
-        supersedes: the call_id of the entry that `claim` takes over: failed or suspended, and still so.
+        claim: ledger entry to claim; its key may not be claimed by another call.
+        supersedes: the call_id of the entry that `claim` takes over: not executed or suspended, and still so.
     """
 
     event: AuditEvent
@@ -114,7 +114,7 @@ class Settlement:
         claimed: whether the call holds a ledger claim, to move to `state`.
         state: what the ledger says from now on.
         claim: for a call that has none and is paused: what to claim now, in that state.
-        output: JSON of the result, kept for replays (DONE only).
+        output: JSON of the result or error, kept for replays.
         keep_ns: how long `output` is kept.
     """
 

@@ -13,9 +13,15 @@ class CallState(StrEnum):
 
     CLAIMED = "claimed"  # it was about to run; without a later state it may have run
     SUSPENDED = "suspended"  # the framework paused it in the middle, and will enter it again
-    DONE = "done"  # it ran, its output is kept
-    FAILED = "failed"  # it ran and is known to have failed: a new try is a new call
-    UNKNOWN = "unknown"  # it may have run
+    DONE = "done"  # it ran, its output is kept: also one that reports a failure of the tool's own
+    UNUSABLE = "unusable"  # it ran, and nothing could be done with what it returned
+    RAISED = "failed"  # its code was entered, and raised: it may have had any part of its effect
+    NOT_EXECUTED = "not_executed"  # it is known to have had no effect: it may be tried again
+    UNKNOWN = "unknown"  # it was cancelled in the middle: it may have had any part of its effect
+
+
+UNSETTLED = (CallState.CLAIMED, CallState.UNKNOWN, CallState.RAISED, CallState.UNUSABLE)
+"""States in which only a person can say whether the call had its effect."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,10 +39,6 @@ class CallKey:
     def key(self, chain: tuple[str, ...], tool: str, raw_digest: str) -> str:
         """The ledger key: the whole chain of principals, position, tool, id and raw arguments."""
         return digest_of(*chain, self.position, tool, self.tool_call_id, raw_digest)
-
-    def twin_key(self, chain: tuple[str, ...], session_id: str, tool: str, raw_digest: str) -> str:
-        """The second index, without the position: it catches a resume under another one."""
-        return digest_of(*chain, session_id, tool, self.tool_call_id, raw_digest)
 
 
 def digest_of(*parts: str) -> str:
@@ -58,7 +60,6 @@ class LedgerEntry:
     Attributes:
         call_id: the guard's id of the call that holds the claim.
         key: see `CallKey.key`.
-        twin_key: see `CallKey.twin_key`.
         tool: name of the tool.
         principal: who called.
         chain: everybody in whose name, the caller last.
@@ -67,13 +68,12 @@ class LedgerEntry:
         arguments: the effective arguments, for a call that is paused and entered again.
         is_edited: whether a person changed them.
         state: how far it came.
-        output: JSON of what it returned, while it is kept (DONE only).
+        output: JSON of what it gave back, while it is kept: a result (DONE), or an error (UNUSABLE, RAISED).
         expires_ns: until when `output` is kept, ns since the epoch; 0 where there is none.
     """
 
     call_id: str
     key: str
-    twin_key: str
     tool: str
     principal: str
     session_id: str

@@ -83,7 +83,7 @@ class MemoryStore:
         self._ledger: dict[str, LedgerEntry] = {}
         self._claims: dict[str, str] = {}
         self._refused: dict[str, ApprovalRequest] = {}
-        self._doubtful: defaultdict[tuple[str, str], dict[str, str]] = defaultdict(dict)
+        self._doubtful: defaultdict[tuple[str, str], dict[str, LedgerEntry]] = defaultdict(dict)
         self._outputs: deque[tuple[int, str]] = deque()
         self._denied: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
         self._denials: defaultdict[str, defaultdict[tuple[str, str], int]] = defaultdict(lambda: defaultdict(int))
@@ -121,9 +121,9 @@ class MemoryStore:
                 requests=self._open_requests(query.session_id, query.tool)
                 if query.session_id in self._by_session
                 else (),
-                entry=self._entry(query.call_keys, now_ns) if query.call_keys else None,
-                refused=self._refused.get(query.call_keys[0]) if query.call_keys else None,
-                doubtful=frozenset(self._doubtful.get((query.principal, query.tool), {}).values()),
+                entry=self._entry(query.call_key, now_ns) if query.call_key else None,
+                refused=self._refused.get(query.call_key) if query.call_key else None,
+                doubtful=self._doubts(query.principal, query.tool),
                 denials=sum(denials.values()) if denials else 0,
             )
 
@@ -169,15 +169,14 @@ class MemoryStore:
             if expires_ns:
                 self._outputs.append((expires_ns, entry.call_id))
             self._drop_outputs(now_ns)
+            entry = replace(entry, state=settlement.state, output=settlement.output, expires_ns=expires_ns)
+            self._ledger[entry.call_id] = entry
             doubtful = self._doubtful[entry.caller, entry.tool]
             doubtful.pop(entry.call_id, None)
-            if settlement.state is CallState.UNKNOWN:
-                doubtful[entry.call_id] = entry.digest
+            if entry.state in (CallState.UNKNOWN, CallState.RAISED):
+                doubtful[entry.call_id] = replace(entry, arguments=None, output=None)
             elif not doubtful:
                 del self._doubtful[entry.caller, entry.tool]
-            self._ledger[entry.call_id] = replace(
-                entry, state=settlement.state, output=settlement.output, expires_ns=expires_ns
-            )
 
     def deny(self, event: AuditEvent, root_id: str, call_key: str | None = None) -> int:
         """Count a denial for the session tree, and return how many equal ones there are now; 0 for a repetition."""
@@ -275,16 +274,16 @@ class MemoryStore:
             self._keep_claim(change.claim)
 
     def _check_claim(self, claim: LedgerEntry, supersedes: str | None) -> None:
-        for key in (claim.key, claim.twin_key):
-            if key in self._claims and not self._gives_way(self._claims[key], supersedes):
-                raise Conflict("claim", key)
+        held_by = self._claims.get(claim.key)
+        if held_by is not None and not self._gives_way(held_by, supersedes):
+            raise Conflict("claim", claim.key)
 
     def _keep_claim(self, claim: LedgerEntry) -> None:
         self._ledger[claim.call_id] = claim
-        self._claims[claim.key] = self._claims[claim.twin_key] = claim.call_id
+        self._claims[claim.key] = claim.call_id
 
     def _gives_way(self, call_id: str, supersedes: str | None) -> bool:
-        return call_id == supersedes and self._ledger[call_id].state in (CallState.FAILED, CallState.SUSPENDED)
+        return call_id == supersedes and self._ledger[call_id].state in (CallState.NOT_EXECUTED, CallState.SUSPENDED)
 
     def _used(self, window: Window, now_ns: int) -> Decimal:
         taken = self._windows.get(window.key)
@@ -297,20 +296,23 @@ class MemoryStore:
         requests = self._of_session(session_id)
         return tuple(request for request in requests if request.tool == tool and request.state in _OPEN)
 
-    def _entry(self, keys: tuple[str, str], now_ns: int) -> LedgerEntry | None:
-        call_id = self._claims.get(keys[0]) or self._claims.get(keys[1])
+    def _entry(self, key: str, now_ns: int) -> LedgerEntry | None:
+        call_id = self._claims.get(key)
         if call_id is None:
             return None
         entry = self._ledger[call_id]
-        if entry.state is CallState.DONE and entry.expires_ns <= now_ns:
-            return replace(entry, output=None)
-        return entry
+        return entry if entry.output is None or entry.expires_ns > now_ns else replace(entry, output=None)
+
+    def _doubts(self, caller: str, tool: str) -> dict[str, CallState]:
+        found = self._doubtful.get((caller, tool))
+        # Of two equal calls, that one counts of which less is known.
+        worst_last = sorted(found.values(), key=lambda entry: entry.state is CallState.UNKNOWN) if found else ()
+        return {entry.digest: entry.state for entry in worst_last}
 
     def _unclaim(self, claim: LedgerEntry) -> None:
         self._ledger.pop(claim.call_id, None)
-        for key in (claim.key, claim.twin_key):
-            if self._claims.get(key) == claim.call_id:
-                del self._claims[key]
+        if self._claims.get(claim.key) == claim.call_id:
+            del self._claims[claim.key]
 
     def _forget_gone(self) -> None:
         while self._gone:

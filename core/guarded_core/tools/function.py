@@ -11,7 +11,7 @@ from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 
 from guarded_core.ground.errors import InvalidTool
 from guarded_core.tools.modelled import ModelReading
-from guarded_core.tools.port import ToolPort
+from guarded_core.tools.port import ToolPort, before_entering
 from guarded_core.tools.roundtrip import check_model, dump, read, written
 from guarded_core.tools.spec import ToolRisk, ToolSpec
 
@@ -75,9 +75,10 @@ class PlainFunction(ToolPort):
 
     def run(self, bound: Any, effective: dict[str, Any]) -> Any:
         """Call the function with effective arguments."""
-        parsed = self._model.model_validate(effective)
-        values = {name: getattr(parsed, field) for name, field in self._fields}
-        positional = [values.pop(name) for name in self._positional]
+        with before_entering():
+            parsed = self._model.model_validate(effective)
+            values = {name: getattr(parsed, field) for name, field in self._fields}
+            positional = [values.pop(name) for name in self._positional]
         return self.function(*positional, **values)
 
     async def arun(self, bound: Any, effective: dict[str, Any]) -> Any:

@@ -10,13 +10,35 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from guarded_core.ground.errors import InvalidPayload
 from guarded_core.ground.payload import measure
 from guarded_core.tools.lazy import ataken_out, is_lazy, taken_out
 from guarded_core.tools.spec import ToolSpec
+
+
+class NotEntered(Exception):
+    """What went wrong before the tool's own code was entered: it had no effect.
+
+    Attributes:
+        error: what the caller gets.
+    """
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
+
+
+@contextmanager
+def before_entering() -> Iterator[None]:
+    """What prepares a call for the tool's own code, in this block, is no part of it. Raises NotEntered."""
+    try:
+        yield
+    except Exception as error:
+        raise NotEntered(error) from error
 
 
 class ToolPort:
@@ -58,7 +80,7 @@ class ToolPort:
         return kept
 
     def run(self, bound: Any, effective: dict[str, Any]) -> Any:
-        """Run the tool with effective arguments, a private copy."""
+        """Run the tool with effective arguments, a private copy. What comes first is `before_entering`."""
         raise AssertionError(f"{self.spec.name!r} is known here, and cannot be run")
 
     async def arun(self, bound: Any, effective: dict[str, Any]) -> Any:

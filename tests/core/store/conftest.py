@@ -161,11 +161,11 @@ class Sample:
         store.add_request(request, max_pending=1)
         return request
 
-    def claiming(self, key: str, twin_key: str, *, digest: str = "d", **parts: Any) -> Change:
-        """A commit that claims the two keys."""
+    def claiming(self, key: str, *, digest: str = "d", **parts: Any) -> Change:
+        """A commit that claims the key."""
         change = self.change(**parts)
         call_id = change.event.call_id
-        claim = LedgerEntry(call_id=call_id, key=key, twin_key=twin_key, digest=digest, **self.names)
+        claim = LedgerEntry(call_id=call_id, key=key, digest=digest, **self.names)
         return replace(change, claim=claim)
 
     def query(self, **fields: Any) -> Query:

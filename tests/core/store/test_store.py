@@ -37,8 +37,8 @@ def wait_past(store: Store, ns: int) -> None:
 
 def settle(store: Store, change: Change, state: CallState, **fields: Any) -> None:
     """Settle a claimed call."""
-    outcomes = {CallState.DONE: Outcome.SUCCEEDED, CallState.FAILED: Outcome.FAILED, CallState.UNKNOWN: Outcome.UNKNOWN}
-    event = replace(change.event, outcome=outcomes[state])
+    outcomes = {CallState.DONE: Outcome.SUCCEEDED, CallState.UNKNOWN: Outcome.UNKNOWN}
+    event = replace(change.event, outcome=outcomes.get(state, Outcome.FAILED))
     store.settle(Settlement(event=event, claimed=True, state=state, **fields))
 
 
@@ -133,46 +133,32 @@ def test_only_a_live_approval_is_used(store: Store, sample: Any, fault: str) -> 
 
 
 def test_claim_is_held_once(store: Store, sample: Any) -> None:
-    """Neither key of a claimed call can be claimed by another call, at any position."""
-    first = sample.claiming("key", "twin")
+    """The key of a claimed call cannot be claimed by another call; any other key can."""
+    first = sample.claiming("key")
     store.commit(first)
-    assert refusal(store, sample.claiming("key", "other twin")) == ("claim", "key")
-    assert refusal(store, sample.claiming("other key", "twin")) == ("claim", "twin")
-    assert refusal(store, sample.claiming("twin", "key")) in [("claim", "key"), ("claim", "twin")]
-    assert refusal(store, sample.claiming("other key", "other twin")) is None
-    assert store.load(sample.query(call_keys=("key", "x"))).entry == first.claim
-    assert store.load(sample.query(call_keys=("x", "twin"))).entry == first.claim
-    assert store.load(sample.query(call_keys=("x", "y"))).entry is None
-
-
-def test_exact_key_is_found_before_the_twin(store: Store, sample: Any) -> None:
-    """Where both keys of a call lead to entries, the exact key's entry is the call's."""
-    one, two = sample.claiming("a", "b"), sample.claiming("c", "d")
-    store.commit(one)
-    store.commit(two)
-    assert store.load(sample.query(call_keys=("c", "b"))).entry == two.claim
-    assert store.load(sample.query(call_keys=("a", "d"))).entry == one.claim
+    assert refusal(store, sample.claiming("key")) == ("claim", "key")
+    assert refusal(store, sample.claiming("other key")) is None
+    assert store.load(sample.query(call_key="key")).entry == first.claim
+    assert store.load(sample.query(call_key="x")).entry is None
 
 
 def test_failed_call_is_superseded(store: Store, sample: Any) -> None:
     """A new try takes over the claim of the call it names, once; naming another call is a conflict."""
-    failed = sample.claiming("key", "twin")
+    failed = sample.claiming("key")
     store.commit(failed)
-    settle(store, failed, CallState.FAILED)
-    again = sample.claiming("key", "twin", supersedes=failed.event.call_id)
-    assert refusal(store, sample.claiming("key", "twin", supersedes="another")) == ("claim", "key")
+    settle(store, failed, CallState.NOT_EXECUTED)
+    again = sample.claiming("key", supersedes=failed.event.call_id)
+    assert refusal(store, sample.claiming("key", supersedes="another")) == ("claim", "key")
     assert refusal(store, again) is None
-    assert refusal(store, sample.claiming("key", "twin", supersedes=failed.event.call_id)) == ("claim", "key")
-    assert store.load(sample.query(call_keys=("key", "twin"))).entry == again.claim
+    assert refusal(store, sample.claiming("key", supersedes=failed.event.call_id)) == ("claim", "key")
+    assert store.load(sample.query(call_key="key")).entry == again.claim
 
 
 @pytest.mark.parametrize("what", ["counter", "slot", "flag", "request", "claim"])
 def test_conflict_takes_nothing(store: Store, sample: Any, what: str) -> None:
     """Whatever part of a commit does not fit, none of the others is taken."""
     spent, slot = sample.approved(store), sample.slot("w", "1", "1")
-    store.commit(
-        sample.claiming("key", "t", counters={"c": 1}, slots=(slot,), raises=frozenset({"f"}), requests=(spent,))
-    )
+    store.commit(sample.claiming("key", counters={"c": 1}, slots=(slot,), raises=frozenset({"f"}), requests=(spent,)))
     fits = {
         "counters": {"free": 1},
         "slots": (sample.slot("free", "1", "1"),),
@@ -186,14 +172,14 @@ def test_conflict_takes_nothing(store: Store, sample: Any, what: str) -> None:
         "request": {"requests": (*fits["requests"], spent)},
         "claim": {},
     }[what]
-    conflict = refusal(store, sample.claiming("key" if what == "claim" else "free", "free", **fits | bad))
+    conflict = refusal(store, sample.claiming("key" if what == "claim" else "free", **fits | bad))
     assert conflict is not None
     assert conflict[0] == what
     windows = sample.windows(sample.change(**fits))
-    snapshot = store.load(sample.query(counters=("free",), windows=windows, call_keys=("free", "free")))
+    snapshot = store.load(sample.query(counters=("free",), windows=windows, call_key="free"))
     assert (snapshot.spent, snapshot.used, snapshot.flags) == ({"free": 0}, {"free": 0}, {"f"})
     assert (snapshot.requests, snapshot.entry) == (fits["requests"], None)
-    assert refusal(store, sample.claiming("free", "free", **fits)) is None
+    assert refusal(store, sample.claiming("free", **fits)) is None
 
 
 def test_release_gives_everything_back(store: Store, sample: Any) -> None:
@@ -205,13 +191,13 @@ def test_release_gives_everything_back(store: Store, sample: Any) -> None:
         "raises": frozenset({"both", "second"}),
     }
     store.commit(sample.change(**parts | {"raises": frozenset({"both"})}))
-    change = sample.claiming("key", "twin", requests=(request,), **parts)
+    change = sample.claiming("key", requests=(request,), **parts)
     store.commit(change)
     store.release(change)
-    snapshot = store.load(sample.query(counters=("c",), windows=sample.windows(change), call_keys=("key", "twin")))
+    snapshot = store.load(sample.query(counters=("c",), windows=sample.windows(change), call_key="key"))
     assert (snapshot.spent, snapshot.used, snapshot.flags) == ({"c": 1}, {"w": Decimal("1.5")}, {"both"})
     assert (snapshot.requests, snapshot.entry) == ((replace(request, version=2),), None)
-    again = sample.claiming("key", "twin", requests=snapshot.requests, **parts)
+    again = sample.claiming("key", requests=snapshot.requests, **parts)
     assert refusal(store, again) is None
     assert refusal(store, sample.change(counters={"c": 2})) == ("counter", "c")
 
@@ -221,10 +207,10 @@ def test_release_gives_everything_back(store: Store, sample: Any) -> None:
 )
 def test_finished_call_keeps_its_output(store: Store, sample: Any, output: Any) -> None:
     """The output of a settled call is read with its entry, exactly, for as long as it is kept."""
-    change = sample.claiming("key", "twin")
+    change = sample.claiming("key")
     store.commit(change)
     settle(store, change, CallState.DONE, output=output, keep_ns=DAY)
-    snapshot = store.load(sample.query(call_keys=("key", "twin")))
+    snapshot = store.load(sample.query(call_key="key"))
     assert snapshot.entry is not None
     assert (snapshot.entry.state, snapshot.entry.output) == (CallState.DONE, output)
     assert snapshot.now_ns < snapshot.entry.expires_ns <= snapshot.now_ns + DAY
@@ -233,27 +219,50 @@ def test_finished_call_keeps_its_output(store: Store, sample: Any, output: Any) 
 @pytest.mark.parametrize("keep_ns", [0, 1])
 def test_output_is_read_no_more_once_it_expired(store: Store, sample: Any, keep_ns: int) -> None:
     """An output that is kept no longer is not read; that the call is done still is."""
-    change = sample.claiming("key", "twin")
+    change = sample.claiming("key")
     store.commit(change)
     settle(store, change, CallState.DONE, output="paid", keep_ns=keep_ns)
     wait_past(store, store.now_ns() + keep_ns)
-    entry = store.load(sample.query(call_keys=("key", "twin"))).entry
+    entry = store.load(sample.query(call_key="key")).entry
     assert entry is not None
     assert (entry.state, entry.output) == (CallState.DONE, None)
 
 
-def test_unknown_outcome_makes_its_digest_doubtful(store: Store, sample: Any) -> None:
-    """Digests of calls of unknown outcome are read for the same principal and tool until the outcome is known."""
-    one, two = sample.claiming("a", "b", digest="one"), sample.claiming("c", "d", digest="two")
-    for change in (one, two):
+def test_calls_that_may_have_had_their_effect_are_doubtful(store: Store, sample: Any) -> None:
+    """Calls that are unknown or raised are read by digest, for the same caller and tool, until somebody knows."""
+    one, two = sample.claiming("a", digest="one"), sample.claiming("c", digest="two")
+    for change, state in ((one, CallState.UNKNOWN), (two, CallState.RAISED)):
         store.commit(change)
-        assert store.load(sample.query()).doubtful == ({"one"} if change is two else frozenset())
-        settle(store, change, CallState.UNKNOWN)
-    assert store.load(sample.query()).doubtful == {"one", "two"}
-    assert store.load(sample.query(tool="search")).doubtful == frozenset()
-    assert store.load(sample.query(principal="another")).doubtful == frozenset()
-    settle(store, one, CallState.FAILED)
-    assert store.load(sample.query()).doubtful == {"two"}
+        assert store.load(sample.query()).doubtful == ({"one": CallState.UNKNOWN} if change is two else {})
+        settle(store, change, state)
+    assert store.load(sample.query()).doubtful == {"one": CallState.UNKNOWN, "two": CallState.RAISED}
+    assert store.load(sample.query(tool="search")).doubtful == {}
+    assert store.load(sample.query(principal="another")).doubtful == {}
+    settle(store, one, CallState.NOT_EXECUTED)
+    assert store.load(sample.query()).doubtful == {"two": CallState.RAISED}
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_of_two_equal_calls_the_less_known_counts(store: Store, sample: Any, order: tuple[int, int]) -> None:
+    """Where one of two equal calls is unknown and the other raised, the digest is that of an unknown outcome."""
+    states = (CallState.UNKNOWN, CallState.RAISED)
+    for n in order:
+        change = sample.claiming(f"key {n}", digest="one")
+        store.commit(change)
+        settle(store, change, states[n])
+    assert store.load(sample.query()).doubtful == {"one": CallState.UNKNOWN}
+
+
+@pytest.mark.parametrize("state", [CallState.RAISED, CallState.UNUSABLE])
+def test_an_error_is_kept_as_a_result_is(store: Store, sample: Any, state: CallState) -> None:
+    """What a call that failed gave back is read with its entry, and it cannot be claimed again."""
+    change = sample.claiming("key")
+    store.commit(change)
+    settle(store, change, state, output={"code": "execution_failed"}, keep_ns=DAY)
+    entry = store.load(sample.query(call_key="key")).entry
+    assert entry is not None
+    assert (entry.state, entry.output) == (state, {"code": "execution_failed"})
+    assert refusal(store, sample.claiming("key")) == ("claim", "key")
 
 
 def test_settling_a_call_without_a_claim(store: Store, sample: Any) -> None:
@@ -270,30 +279,26 @@ def pause(change: Change) -> Settlement:
     return Settlement(event=event, claimed=False, state=CallState.SUSPENDED, claim=change.claim)
 
 
-@pytest.mark.parametrize("keys", [("key", "x"), ("x", "twin")], ids=["by its key", "by its twin key"])
-def test_a_call_that_is_paused_is_claimed_then(store: Store, sample: Any, keys: tuple[str, str]) -> None:
-    """A call that ran without a claim is found by either key once it is paused, and goes on once."""
-    change = sample.claiming("key", "twin", digest="whole")
+def test_a_call_that_is_paused_is_claimed_then(store: Store, sample: Any) -> None:
+    """A call that ran without a claim is found by its key once it is paused, and goes on once."""
+    change = sample.claiming("key", digest="whole")
     store.commit(replace(change, claim=None))
-    assert store.load(sample.query(call_keys=keys)).entry is None
+    assert store.load(sample.query(call_key="key")).entry is None
     store.settle(pause(change))
-    assert store.load(sample.query(call_keys=keys)).entry == replace(change.claim, state=CallState.SUSPENDED)
+    assert store.load(sample.query(call_key="key")).entry == replace(change.claim, state=CallState.SUSPENDED)
     event = replace(change.event, outcome=Outcome.RESUMED)
     resumed = replace(change, event=event, supersedes=change.event.call_id)
     assert refusal(store, resumed) is None
     assert refusal(store, resumed) == ("claim", "key")
     settle(store, change, CallState.DONE, output="found", keep_ns=DAY)
-    entry = store.load(sample.query(call_keys=keys)).entry
+    entry = store.load(sample.query(call_key="key")).entry
     assert entry is not None
     assert (entry.state, entry.output) == (CallState.DONE, "found")
 
 
-@pytest.mark.parametrize("keys", [("key", "twin"), ("key", "t"), ("k", "twin")])
-def test_of_two_paused_calls_with_one_key_the_first_is_claimed(
-    store: Store, sample: Any, keys: tuple[str, str]
-) -> None:
-    """Where another call holds one of the keys, a pause is a conflict, and nothing of it is kept or recorded."""
-    first, second = sample.claiming("key", "twin"), sample.claiming(*keys)
+def test_of_two_paused_calls_with_one_key_the_first_is_claimed(store: Store, sample: Any) -> None:
+    """Where another call holds the key, a pause is a conflict, and nothing of it is kept or recorded."""
+    first, second = sample.claiming("key"), sample.claiming("key")
     for change in (first, second):
         store.commit(replace(change, claim=None))
     store.settle(pause(first))
@@ -301,10 +306,8 @@ def test_of_two_paused_calls_with_one_key_the_first_is_claimed(
         store.settle(pause(second))
     assert conflict.value.what == "claim"
     assert store.entry(second.event.call_id) is None
-    assert store.load(sample.query(call_keys=keys)).entry == replace(first.claim, state=CallState.SUSPENDED)
-    assert refusal(store, sample.claiming("key", "free")) == ("claim", "key")
-    for free in {"t", "k"} & {*keys}:
-        assert store.load(sample.query(call_keys=(free, free))).entry is None
+    assert store.load(sample.query(call_key="key")).entry == replace(first.claim, state=CallState.SUSPENDED)
+    assert refusal(store, sample.claiming("key")) == ("claim", "key")
     if store.keeps_trail:
         recorded = [(event.call_id, event.outcome) for event in store.trail()]  # type: ignore[attr-defined]
         assert recorded.count((first.event.call_id, Outcome.SUSPENDED)) == 1
@@ -461,11 +464,8 @@ RACES: dict[str, tuple[int, Callable[[Any, Store], list[Change]]]] = {
         1,
         lambda sample, store: [sample.change(requests=(request,)) for request in [sample.approved(store)] * 8],
     ),
-    "claim": (1, lambda sample, store: [sample.claiming(f"key-{n}", "twin") for n in range(8)]),
-    "crossed claims": (
-        1,
-        lambda sample, store: [sample.claiming(*(("a", "b") if n % 2 else ("b", "a"))) for n in range(8)],
-    ),
+    "claim": (1, lambda sample, store: [sample.claiming("key") for n in range(8)]),
+    "two claims": (2, lambda sample, store: [sample.claiming(f"key {n % 2}") for n in range(8)]),
 }
 
 

@@ -61,15 +61,15 @@ def test_released_call_ends_on_record(sql_store: SqlStore, sample: Any) -> None:
 @pytest.mark.parametrize("ends", [["succeeded", "failed"], ["failed", "failed"], ["unknown", "failed", "succeeded"]])
 def test_known_outcome_stays(sql_store: SqlStore, sample: Any, ends: list[str]) -> None:
     """An unknown outcome may become known once; a known one is never contradicted, nor told twice."""
-    change = sample.claiming("a", "b")
+    change = sample.claiming("a")
     sql_store.commit(change)
-    states = {"succeeded": CallState.DONE, "failed": CallState.FAILED, "unknown": CallState.UNKNOWN}
+    states = {"succeeded": CallState.DONE, "failed": CallState.NOT_EXECUTED, "unknown": CallState.UNKNOWN}
     for end in ends[:-1]:
         sql_store.settle(Settlement(event=sample.end(change, Outcome(end)), claimed=True, state=states[end]))
     with pytest.raises(ToolAuditTrailError) as caught:
         sql_store.settle(Settlement(event=sample.end(change, Outcome(ends[-1])), claimed=True, state=states[ends[-1]]))
     assert caught.value.code == "already_ended"
-    entry = sql_store.load(sample.query(call_keys=("a", "b"))).entry
+    entry = sql_store.load(sample.query(call_key="a")).entry
     assert entry is not None
     assert entry.state is states[ends[-2]]
     assert [event.outcome.value for event in sql_store.trail()] == ["authorized", *ends[:-1]]

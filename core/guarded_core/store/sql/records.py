@@ -17,9 +17,7 @@ from guarded_core.tools.spec import ToolRisk
 _log = logging.getLogger("guarded_core")
 
 _REQUEST_BODY = tuple(f.name for f in fields(ApprovalRequest) if f.name not in ("state", "version"))
-_ENTRY_BODY = (
-    *("call_id", "key", "twin_key", "tool", "principal", "chain", "session_id", "digest", "arguments", "is_edited"),
-)
+_ENTRY_BODY = (*("call_id", "key", "tool", "principal", "chain", "session_id", "digest", "arguments", "is_edited"),)
 _TUPLES = ("on_behalf_of", "reasons")
 
 
@@ -71,6 +69,7 @@ def entry_of(state: str, body: str, output: str | None, expires_ns: int) -> Ledg
     """The entry of those columns."""
     kept = None if output is None else json.loads(output)
     values = json.loads(body)
+    values.pop("twin_key", None)  # of releases that found a call by two keys
     values["chain"] = tuple(values.get("chain", ()))
     return LedgerEntry(**values, state=CallState(state), output=kept, expires_ns=expires_ns)
 

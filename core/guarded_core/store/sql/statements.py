@@ -201,7 +201,7 @@ clock = select(now_ns())
 
 
 @lru_cache(maxsize=64)
-def snapshot(counter_count: int, window_count: int, key_count: int) -> Executable:
+def snapshot(counter_count: int, window_count: int, *, has_key: bool) -> Executable:
     """All that a `Query` asks for, in one statement, and so read at one moment.
 
     Its rows are (part, name, number, state, version, body, output), of which each part fills in some.
@@ -209,7 +209,7 @@ def snapshot(counter_count: int, window_count: int, key_count: int) -> Executabl
     Args:
         counter_count: how many counters are read: the n-th by the parameter ``counter_n``.
         window_count: how many windows, by ``window_n`` and ``interval_n``.
-        key_count: how many ledger keys, by ``key_n``.
+        has_key: whether the call has a ledger key, ``call``, and by it perhaps a refusal, ``refused``.
     """
     now = now_ns()
     parts = [
@@ -223,22 +223,14 @@ def snapshot(counter_count: int, window_count: int, key_count: int) -> Executabl
             _OPEN_REQUEST,
             requests.c.tool == bindparam("tool"),
         ),
-        _part("doubtful", name=ledger.c.digest).where(
+        _part("doubtful", name=ledger.c.digest, state=ledger.c.state).where(
             ledger.c.principal == bindparam("principal"),
             ledger.c.tool == bindparam("tool"),
             OPEN_ENTRY,
-            or_(ledger.c.state == CallState.UNKNOWN.value, ledger.c.claimed_ns <= now - ABANDONED_NS),
+            or_(ledger.c.state != CallState.CLAIMED.value, ledger.c.claimed_ns <= now - ABANDONED_NS),
         ),
     ]
-    if key_count:
-        refused = claims.join(requests, requests.c.id == claims.c.call_id)
-        request = {"state": requests.c.state, "version": requests.c.version, "body": requests.c.body}
-        of_key = claims.c.key == bindparam("refused", type_=Text)
-        parts.append(_part("refused", **request).select_from(refused).where(of_key))
-    for n in range(counter_count):
-        of_key = counters.c.key == bindparam(f"counter_{n}")
-        parts.append(_part("counter", name=counters.c.key, number=counters.c.spent).where(of_key))
-    for n in range(key_count):
+    if has_key:
         entry = {
             "number": ledger.c.expires_ns,
             "state": ledger.c.state,
@@ -246,8 +238,15 @@ def snapshot(counter_count: int, window_count: int, key_count: int) -> Executabl
             "output": ledger.c.output,
         }
         claimed = claims.join(ledger, ledger.c.call_id == claims.c.call_id)
-        of_key = claims.c.key == bindparam(f"key_{n}")
-        parts.append(_part("entry", name=claims.c.key, **entry).select_from(claimed).where(of_key))
+        of_key = claims.c.key == bindparam("call", type_=Text)
+        parts.append(_part("entry", **entry).select_from(claimed).where(of_key))
+        refused = claims.join(requests, requests.c.id == claims.c.call_id)
+        request = {"state": requests.c.state, "version": requests.c.version, "body": requests.c.body}
+        of_key = claims.c.key == bindparam("refused", type_=Text)
+        parts.append(_part("refused", **request).select_from(refused).where(of_key))
+    for n in range(counter_count):
+        of_key = counters.c.key == bindparam(f"counter_{n}")
+        parts.append(_part("counter", name=counters.c.key, number=counters.c.spent).where(of_key))
     for n in range(window_count):
         window: ColumnElement[str] = bindparam(f"window_{n}", type_=Text)
         interval: ColumnElement[int] = bindparam(f"interval_{n}", type_=BigInteger)

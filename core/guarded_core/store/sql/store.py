@@ -142,14 +142,12 @@ class SqlStore:
             "root_id": query.root_id,
             "tool": query.tool,
         }
-        keys = query.call_keys or ()
         values |= {f"counter_{n}": key for n, key in enumerate(query.counters)}
-        values |= {f"key_{n}": key for n, key in enumerate(keys)}
-        if keys:
-            values["refused"] = sql.refused_key(keys[0])
+        if query.call_key is not None:
+            values |= {"call": query.call_key, "refused": sql.refused_key(query.call_key)}
         for n, window in enumerate(query.windows):
             values |= {f"window_{n}": window.key, f"interval_{n}": window.interval_ns}
-        statement = sql.snapshot(len(query.counters), len(query.windows), len(keys))
+        statement = sql.snapshot(len(query.counters), len(query.windows), has_key=query.call_key is not None)
         parts: defaultdict[str, list[Row[Any]]] = defaultdict(list)
         for row in self._database.read(statement, values):
             parts[row.part].append(row)
@@ -162,9 +160,9 @@ class SqlStore:
             used={window.key: _used(window.key, parts) for window in query.windows},
             flags=frozenset(row.name for row in parts["flag"]),
             requests=tuple(map(_request, found)),
-            entry=_entry(query.call_keys, parts["entry"], now_ns),
+            entry=_entry(parts["entry"], now_ns),
             refused=_request(parts["refused"][0]) if parts["refused"] else None,
-            doubtful=frozenset(row.name for row in parts["doubtful"]),
+            doubtful=_doubts(parts["doubtful"]),
             denials=sum(row.number for row in parts["denials"]),
         )
 
@@ -196,7 +194,7 @@ class SqlStore:
             ToolAuditTrailError: "already_ended": the trail says that it succeeded or failed already.
         """
         event, output = settlement.event, None
-        if settlement.claimed and settlement.state is CallState.DONE:
+        if settlement.claimed and (settlement.output is not None or settlement.state is CallState.DONE):
             output = output_text(event.call_id, settlement.output)
         is_kept = output is not None or settlement.state is not CallState.DONE
         values = {
@@ -335,18 +333,21 @@ def _request(row: Row[Any]) -> ApprovalRequest:
     return request_of(row.state, row.version, row.body)
 
 
+def _doubts(rows: list[Row[Any]]) -> dict[str, CallState]:
+    # A claim that a process left behind is as unknown as one that was settled so. Of two equal calls, that one counts
+    # of which less is known.
+    worst_last = sorted(rows, key=lambda row: row.state != CallState.RAISED)
+    return {row.name: CallState.RAISED if row.state == CallState.RAISED else CallState.UNKNOWN for row in worst_last}
+
+
 def _used(key: str, parts: defaultdict[str, list[Row[Any]]]) -> Decimal:
     total = next((row.body for row in parts["total"] if row.name == key), "0")
     return total_less(total, (row.body for row in parts["expired"] if row.name == key))
 
 
-def _entry(call_keys: tuple[str, str] | None, rows: list[Row[Any]], now_ns: int) -> LedgerEntry | None:
-    """The entry by the call's own key, or else by its twin key."""
-    by_key = {row.name: row for row in rows}
-    row = next((by_key[key] for key in call_keys or () if key in by_key), None)
-    if row is None:
+def _entry(rows: list[Row[Any]], now_ns: int) -> LedgerEntry | None:
+    if not rows:
         return None
+    (row,) = rows
     entry = entry_of(row.state, row.body, row.output, row.number)
-    if entry.state is CallState.DONE and entry.expires_ns <= now_ns:
-        return replace(entry, output=None)
-    return entry
+    return entry if entry.output is None or entry.expires_ns > now_ns else replace(entry, output=None)

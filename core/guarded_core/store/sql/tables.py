@@ -128,8 +128,8 @@ ledger = Table(
     Column("output", Text),
     _number("expires_ns"),
 )
-OPEN_ENTRY = is_one_of(ledger.c.state, CallState.UNKNOWN, CallState.CLAIMED)
-_partial("guarded_ledger_open", ledger.c.principal, ledger.c.tool, where=OPEN_ENTRY)
+OPEN_ENTRY = is_one_of(ledger.c.state, CallState.UNKNOWN, CallState.CLAIMED, CallState.RAISED)
+_partial("guarded_ledger_unsettled", ledger.c.principal, ledger.c.tool, where=OPEN_ENTRY)
 _partial("guarded_ledger_outputs", ledger.c.expires_ns, where=ledger.c.output.is_not(None))
 claims = Table("guarded_claims", metadata, _text("key", key=True), _text("call_id"))
 
@@ -168,8 +168,16 @@ _partial(
     unique=True,
 )
 
+
+def _index_raised(connection: Connection) -> None:
+    """Version 2: calls that raised are read with those of unknown outcome, so one index serves both."""
+    connection.exec_driver_sql("DROP INDEX IF EXISTS guarded_ledger_open")
+    unsettled = next(index for index in ledger.indexes if index.name == "guarded_ledger_unsettled")
+    unsettled.create(connection, checkfirst=True)
+
+
 # What brings a schema of version 1 to 2, of version 2 to 3 and so on. Never change one that was released.
-MIGRATIONS: list[Callable[[Connection], None]] = []
+MIGRATIONS: list[Callable[[Connection], None]] = [_index_raised]
 
 
 def prepare(connection: Connection) -> None:

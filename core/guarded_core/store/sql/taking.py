@@ -84,15 +84,14 @@ def _raise_flags(database: Database, connection: Connection, change: Change) -> 
 
 
 def claim(database: Database, connection: Connection, entry: LedgerEntry, supersedes: str | None) -> None:
-    """Keep `entry` under its keys. Raises Conflict where a call other than `supersedes` has one of them."""
+    """Keep `entry` under its key. Raises Conflict where a call other than `supersedes` has it."""
     if supersedes == entry.call_id:
         if connection.execute(sql.resume_entry, {"of": entry.call_id}).first() is None:
             raise Conflict("claim", entry.key)
         return
-    for key in sorted({entry.key, entry.twin_key}):
-        values = {"key": key, "call_id": entry.call_id, "supersedes": supersedes}
-        if connection.execute(database.statements.claim, values).first() is None:
-            raise Conflict("claim", key)
+    values = {"key": entry.key, "call_id": entry.call_id, "supersedes": supersedes}
+    if connection.execute(database.statements.claim, values).first() is None:
+        raise Conflict("claim", entry.key)
     connection.execute(sql.keep_entry, entry_row(entry))
 
 
@@ -114,6 +113,5 @@ def give_back(database: Database, connection: Connection, change: Change) -> Non
     if change.claim is not None and change.supersedes == call_id:
         connection.execute(sql.pause_entry, {"of": call_id})
     elif change.claim is not None:
-        for key in sorted({change.claim.key, change.claim.twin_key}):
-            connection.execute(sql.drop_claim, {"of": key, "by": call_id})
+        connection.execute(sql.drop_claim, {"of": change.claim.key, "by": call_id})
         connection.execute(sql.drop_entry, {"of": call_id})
