@@ -181,8 +181,19 @@ class ToolExecutionContext:
         )
 
     def said(self, text: str) -> None:
-        """Remember what the user said: the request, or a later turn. Never a model's words, nor a tool's."""
+        """Remember what the user said: the request, or a later turn. Never a model's words, nor a tool's.
+
+        Their own words only: mail that they quote, code blocks and the like count as `pasted`, and what they say must
+        not be ("never write to eve@example.com") as nothing.
+        """
         self.origins.said(text)
+
+    def pasted(self, text: str) -> None:
+        """Remember somebody else's text that the user handed over: a mail they pasted, a file they dropped.
+
+        Its values are those of a source that the user named, and never the user's own.
+        """
+        self.origins.pasted(text)
 
     def observe(self, tool: str, output: Any, *, arguments: Mapping[str, Any] | None = None) -> None:
         """Remember what a tool returned that this guard did not run; guarded tools are remembered by themselves.

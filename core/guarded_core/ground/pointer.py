@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
 from guarded_core.ground.errors import InvalidPolicy
+
+Path = tuple[str, ...]
+"""The way to a value; what stands for the items of arrays is said where it is made."""
 
 
 class Absent(Enum):
@@ -71,6 +74,23 @@ class Param:
         for token in self.tokens:
             found = [member for value in found for member in _members(value, token)]
         return found
+
+    def locate(self, arguments: Mapping[str, Any]) -> list[tuple[Path, Any]]:
+        """What `find` finds, each value with the way to it, in which items of arrays are ``*``."""
+        found: list[tuple[Path, Any]] = [((), arguments if isinstance(arguments, dict) else dict(arguments))]
+        for token in self.tokens:
+            found = [
+                ((*path, step), member)
+                for path, value in found
+                for step, member in zip(_steps(value, token), _members(value, token), strict=True)
+            ]
+        return found
+
+
+def _steps(value: Any, token: str | None) -> Iterable[str]:
+    if isinstance(value, list):
+        return [_EVERY] * (len(value) if token is None else 1)
+    return value if token is None and isinstance(value, dict) else (_EVERY if token is None else token,)
 
 
 def _members(value: Any, token: str | None) -> Any:

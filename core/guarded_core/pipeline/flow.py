@@ -216,8 +216,8 @@ def _commit(record: CallRecord, found: Found, verdict: Verdict) -> Flow[Admissio
     yield from _record_authorized(change)
     facts = verdict.facts
     if verdict.granted:
-        # What a person approved is as good as what the user said, for the rest of the task.
-        facts.context.origins.approved(facts.effective.value)
+        # What a person approved is as good as what the user said, there, and for the rest of the task.
+        facts.context.origins.approved(record.tool, facts.effective.value)
     return Admission(
         record=record, found=found, facts=facts, granted=verdict.granted, holds_claim=change.claim is not None
     )

@@ -10,10 +10,8 @@ from enum import Enum
 from typing import Any
 
 from guarded_core.ground.errors import InvalidPolicy
-from guarded_core.ground.pointer import Param
+from guarded_core.ground.pointer import Param, Path
 from guarded_core.provenance.values import plain
-
-Path = tuple[str, ...]
 
 MAX_NODES, MAX_LEVELS = 100_000, 64
 _ITEM = "*"

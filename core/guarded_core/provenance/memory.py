@@ -9,13 +9,15 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
+from guarded_core.ground.ids import new_id
 from guarded_core.provenance.labels import Labels, Leaf, leaves
 from guarded_core.provenance.lookalike import Lookalikes
-from guarded_core.provenance.origin import UNKNOWN, Origin, Trace
+from guarded_core.provenance.origin import UNKNOWN, Origin, Spot, Trace
 from guarded_core.provenance.phrases import PhraseIndex
 from guarded_core.provenance.reading import Reading
 from guarded_core.provenance.runs import WordRuns
 from guarded_core.provenance.spoken import Spoken
+from guarded_core.provenance.utterance import utterance
 from guarded_core.provenance.values import (
     Kind,
     Token,
@@ -43,6 +45,8 @@ _MIN_SECRET, _SECRET_WORDS = 4, 8
 _MAX_TYPED = 256
 _SECRET_WORD = re.compile(r"\w+")
 _RANK = {origin: rank for rank, origin in enumerate(Origin)}
+_PASTED, _PASTED_LABELS = "pasted text", Labels(named_by=("text",))
+_USERS = (Trace(origin=Origin.USER),)
 
 
 @dataclass(slots=True)
@@ -104,9 +108,23 @@ class Provenance:
     # What comes in
 
     def said(self, text: str) -> None:
-        """Take in what the user said: a request, or a later turn. Never a model's words."""
+        """Take in what the user said: a request, or a later turn. Never a model's words.
+
+        What they quote is a source that they point at, not their word; what they say must not be is not taken in.
+        """
+        turn = utterance(text)
+        for part in turn.own:
+            with self._lock:
+                self._say(part)
+        for block in turn.quoted:
+            self.pasted(block)
+
+    def pasted(self, text: str) -> None:
+        """Take in somebody else's text that the user handed over: a source that they point at."""
+        name = f"pasted {new_id()}"  # that nobody can guess, and call another record by
         with self._lock:
-            self._say(text)
+            self._spoken.point(name)
+        self.observe(_PASTED, text, _PASTED_LABELS, arguments={"text": name})
 
     def known_as(self, *names: str) -> None:
         """Take in names, addresses and accounts that the user goes by: as if said; what they wrote is theirs."""
@@ -116,10 +134,13 @@ class Provenance:
                 if (form := canonical(detect(name), name)) is not None:
                     self._self.add(form)
 
-    def approved(self, arguments: Mapping[str, Any]) -> None:
-        """Take in a payload that a person approved: its values are the user's for the rest of the task."""
+    def approved(self, tool: str, arguments: Mapping[str, Any]) -> None:
+        """Take in a payload that a person approved: each value is the user's in its own place from now on.
+
+        Approving a call is not saying its text: nowhere else does it prove anything.
+        """
         with self._lock:
-            self._spoken.approve(arguments)
+            self._spoken.approve(tool, arguments)
 
     def observe(
         self, tool: str, output: Any, labels: Labels, *, arguments: Mapping[str, Any] | None = None, call_id: str = ""
@@ -275,18 +296,21 @@ class Provenance:
 
     # What is asked
 
-    def trace(self, value: Any, kind: str = "auto") -> tuple[Trace, ...]:
+    def trace(self, value: Any, kind: str = "auto", spot: Spot | None = None) -> tuple[Trace, ...]:
         """Where `value` was seen, best first.
 
         Args:
             value: a scalar; anything else is unknown.
             kind: a `Kind`, or "auto" for what the value looks like.
+            spot: where in a call it stands; None for nowhere.
         """
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             return UNKNOWN
         text = value if isinstance(value, str) else plain(value)
         with self._lock:
             self._read()
+            if spot is not None and self._spoken.approved(spot, text):
+                return _USERS
             return self._trace(detect(text) if kind == "auto" else Kind(kind), text)
 
     def identifiers(self, text: str) -> Iterator[tuple[Trace, ...]]:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 class Origin(StrEnum):
     """Where a value came from, best first."""
 
-    USER = "user"  # the user's own words, or a person's approval in this task
+    USER = "user"  # the user's own words, or a value that a person approved at this very place in this task
     TRUSTED = "trusted"  # a part of an output that the policy trusts
     MADE = "made"  # names an object that this task made
     OWN = "own"  # a person in a record that the user wrote, or in the one own record that the user named
@@ -44,11 +44,27 @@ class Trace:
         return f"{self.origin.value}{by}" + (f" (call {self.call_id})" if self.call_id else "")
 
 
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """Where in a call a value stands.
+
+    Attributes:
+        tool: the tool that is called.
+        path: the way to the value in the arguments; items of arrays are ``*``.
+    """
+
+    tool: str
+    path: tuple[str, ...]
+
+
 class Origins(Protocol):
     """What a session remembers, as rules see it. Nothing in it is ever guessed in favour of a value."""
 
-    def trace(self, value: Any, kind: str = "auto") -> tuple[Trace, ...]:
-        """Where `value`, a scalar, was seen, best first; at least one Trace, of UNKNOWN where nowhere."""
+    def trace(self, value: Any, kind: str = "auto", spot: Spot | None = None) -> tuple[Trace, ...]:
+        """Where `value`, a scalar, was seen, best first; at least one Trace, of UNKNOWN where nowhere.
+
+        At a `spot` where a person approved the very value before, it is the user's.
+        """
 
     def identifiers(self, text: str) -> Iterator[tuple[Trace, ...]]:
         """The traces of each link, address and account in free text."""
@@ -63,7 +79,7 @@ class Origins(Protocol):
 class NoOrigins:
     """Remembers nothing: every value is unknown, and any text may carry something out."""
 
-    def trace(self, value: Any, kind: str = "auto") -> tuple[Trace, ...]:
+    def trace(self, value: Any, kind: str = "auto", spot: Spot | None = None) -> tuple[Trace, ...]:
         """UNKNOWN."""
         return UNKNOWN
 

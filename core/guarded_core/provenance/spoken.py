@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from guarded_core.provenance.labels import leaves
+from guarded_core.provenance.origin import Spot
 from guarded_core.provenance.phrases import PhraseIndex
 from guarded_core.provenance.values import (
+    MAX_IDENTIFIER,
     Kind,
     Token,
-    canonical,
     codes,
-    detect,
     identifiers,
     is_downgrade,
     named,
@@ -38,7 +38,7 @@ class Spoken:
         self._phrases = PhraseIndex[bool](MAX_WORDS)
         self._names: set[str] = set()
         self._codes: set[str] = set()
-        self._approved = 0
+        self._approved: set[tuple[Spot, str]] = set()
 
     def say(self, text: str) -> list[Token]:
         """Take in a turn of the user's; its addresses and links. Beyond 100,000 words, what is said is not known."""
@@ -63,15 +63,21 @@ class Spoken:
         self._codes.update(codes(text))
         return found
 
-    def approve(self, arguments: Mapping[str, Any]) -> None:
-        """Take in the values of a payload that a person approved: each as a whole, not what free text mentions."""
+    def approve(self, tool: str, arguments: Mapping[str, Any]) -> None:
+        """Take in the values of a payload that a person approved, each as a whole and for its own place only."""
         for leaf in leaves(arguments)[0]:
-            if self._approved >= MAX_APPROVED:
+            if len(self._approved) >= MAX_APPROVED:
                 return
-            self._approved += 1
-            for kind in {detect(leaf.text), Kind.PHRASE, Kind.EXACT, Kind.ID}:
-                if (form := canonical(kind, leaf.text)) is not None:
-                    self._tokens.add((kind, form))
+            if len(leaf.text) <= MAX_IDENTIFIER:
+                self._approved.add((Spot(tool, leaf.path), leaf.text))
+
+    def approved(self, spot: Spot, value: str) -> bool:
+        """Whether a person approved this very value there."""
+        return (spot, value) in self._approved
+
+    def point(self, name: str) -> None:
+        """Take in the name of a record that the user pointed at."""
+        self._names.add(name)
 
     def holds(self, kind: Kind, form: str, value: str) -> bool:
         """Whether the user said it: `form` is the canonical form of `value`."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
 from guarded_core.ground.errors import InvalidPolicy
-from guarded_core.ground.pointer import ABSENT
-from guarded_core.provenance.origin import UNKNOWN, Origin, Origins, Trace
+from guarded_core.ground.pointer import ABSENT, Path
+from guarded_core.provenance.origin import UNKNOWN, Origin, Origins, Spot, Trace
 from guarded_core.rules.case import Asks, Case, Effect, Finding
 from guarded_core.rules.kinds.base import ParamRule, check_number, check_tool, keep, number_of
 from guarded_core.rules.patterns import names_tool
@@ -78,7 +79,7 @@ class RequireOrigin(ParamRule):
 
     def speaks_of(self, case: Case) -> bool:
         """Whether the call has a value of the parameter at all."""
-        return any(True for _ in _scalars(self._given(case)))
+        return any(True for _ in self._scalars(case))
 
     def check(self, case: Case) -> Finding | None:
         """An objection to the first value that must not pass, or else the wish to be asked about another."""
@@ -92,23 +93,24 @@ class RequireOrigin(ParamRule):
                 return self._finding(traces[0], "deny")
         return None if asked is None else self._finding(asked, "ask")
 
-    def _given(self, case: Case) -> list[Any]:
+    def _scalars(self, case: Case) -> Iterator[tuple[Path, Any]]:
         """The values as they were written, since those came from somewhere; where none was, what the tool has."""
-        effective = self.values(case)
-        written = effective if case.written is None else self._param.find(case.written)
-        return [*written, *effective] if ABSENT in written else written
+        effective = self._param.locate(case.action.parameters)
+        written = effective if case.written is None else self._param.locate(case.written)
+        is_absent = any(value is ABSENT for _, value in written)
+        return _scalars([*written, *effective] if is_absent else written)
 
     def _finding(self, trace: Trace, effect: Effect) -> Finding:
         return Finding(f"parameter {self.param!r} has a value of origin {trace}", effect)
 
     def _traces(self, case: Case) -> Iterator[tuple[Trace, ...]]:
-        place = self.place(case)
-        for value in _scalars(self._given(case)):
-            number = place.number(value)
+        reads = self.place(case)
+        for path, value in self._scalars(case):
+            number = reads.number(value)
             if self.value in _FREE_TEXT:
                 yield from self._in_text(value, case.origins)
             elif self.up_to is None or number is None or not 0 <= number <= number_of(self.up_to):
-                traces = case.origins.trace(value, self.value)
+                traces = case.origins.trace(value, self.value, Spot(case.action.tool, path))
                 yield tuple(trace for trace in traces if self._counts(trace)) or UNKNOWN
 
     def _counts(self, trace: Trace) -> bool:
@@ -135,13 +137,19 @@ def _origins(given: object, where: str) -> tuple[str, ...]:
         raise InvalidPolicy(f"must name origins: {', '.join(Origin)}", where=where) from None
 
 
-def _scalars(values: Iterable[Any]) -> Iterator[Any]:
-    pending = list(values)
+def _scalars(located: Iterable[tuple[Path, Any]]) -> Iterator[tuple[Path, Any]]:
+    """Every scalar, and every key, with the way to it; one that stands at a place several times, once."""
+    pending = deque(located)
+    known: set[tuple[Path, type, Any]] = set()
     while pending:
-        value = pending.pop(0)
+        path, value = pending.popleft()
         if isinstance(value, dict):
-            pending += [*value, *value.values()]
+            pending += [(path, key) for key in value]
+            pending += [((*path, key), member) for key, member in value.items()]
         elif isinstance(value, list):
-            pending += value
-        elif value is not ABSENT and value is not None and not isinstance(value, bool) and value != "":
-            yield value
+            pending += [((*path, "*"), item) for item in value]
+        elif value is ABSENT or value is None or isinstance(value, bool) or value == "":
+            continue
+        elif (path, type(value), value) not in known:
+            known.add((path, type(value), value))
+            yield path, value
