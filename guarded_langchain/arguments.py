@@ -73,6 +73,7 @@ class ToolArguments:
         asks_for_runtime: whether the tool itself declares it.
         taken: arguments that upstream overwrites on their way to the tool's code.
         unshown: names in the tool's own schema that are not the model's to give, though its annotations do not say so.
+        made_up: names that upstream shows for ``*args`` and ``**kwargs``.
         ids: those that take the id of the model's call.
         injected: the arguments that only code may give.
         application_set: those of them that the application gives, not the framework.
@@ -100,6 +101,7 @@ class ToolArguments:
         self.asks_for_runtime = own_runtime is not None
         self.runtime = own_runtime or _free_name(properties)
         self.unshown = by_name | self.taken
+        self.made_up = compat.starred(tool)
         upstream = {"run_manager", "callbacks"} - properties.keys()
         hidden_names = self.model.hidden_names if self.model else self._hidden
         self.injected = self._hidden | hidden_names | self._config | {self.runtime} | upstream

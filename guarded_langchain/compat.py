@@ -81,6 +81,13 @@ def takes(function: Callable[..., Any], parameter: str) -> bool:
     return parameter in inspect.signature(function).parameters
 
 
+def starred(tool: BaseTool) -> frozenset[str]:
+    """The names of ``*args`` and ``**kwargs`` in the tool's code, which upstream's own schemas show as fields."""
+    stars = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    parameters = (p for function in functions(tool) for p in inspect.signature(function).parameters.values())
+    return frozenset(parameter.name for parameter in parameters if parameter.kind in stars)
+
+
 def resolved_hints(function: Callable[..., Any]) -> dict[str, Any]:
     """The function's annotations as objects; none where one of them cannot be resolved."""
     try:

@@ -19,6 +19,7 @@ from guarded_core.rules.case import Rule
 from guarded_core.rules.ruleset import RuleSet
 from guarded_core.session import ToolExecutionContext
 from guarded_core.tools.port import ToolPort
+from guarded_core.tools.schema.terms import Terms
 from guarded_core.tools.spec import ToolRisk, ToolSpec
 from guarded_langchain import messages
 from guarded_langchain.arguments import CallArguments, Given, ToolArguments
@@ -88,11 +89,12 @@ class Gate(ToolPort):
             schema=self.arguments.schema,
             risk=risk,
             reading=self.arguments.model.reading if self.arguments.model else None,
+            terms=guard.policy.terms(inner.name),
         )
         super().__init__(spec, set_by_application=self.arguments.application_set)
         self._runner = runner(inner)
         self._identity = _identity(inner, frozen=True)
-        self._narrowed: tuple[tuple[Rule, ...] | None, dict[str, Any] | None] = (None, None)
+        self._narrowed: tuple[tuple[tuple[Rule, ...], Terms] | None, dict[str, Any] | None] = (None, None)
 
     # The way in
 
@@ -209,19 +211,27 @@ class Gate(ToolPort):
     # What a model is shown
 
     def narrowed_schema(self) -> dict[str, Any] | None:
-        """The inner tool's own schema as JSON, narrowed by the rules; None where no rule narrows it."""
+        """The schema that a model is shown, where it is not the inner tool's own; None where it is.
+
+        Free-form parts that the policy does not keep open are closed in it, and rules narrow it.
+        """
         in_force = self.guard.rules_in_force(self.context)
-        rules = in_force.enforced(self.spec.name)
+        now = in_force.enforced(self.spec.name), self.guard.policy.terms(self.spec.name)
         known, shown = self._narrowed
-        if known != rules:
-            shown = self._narrow(in_force) if rules or self.arguments.unshown else None
-            self._narrowed = rules, shown
+        if known != now:
+            shown = self._narrow(in_force, now[1])
+            self._narrowed = now, shown
         return copy.deepcopy(shown)
 
-    def _narrow(self, rules: RuleSet) -> dict[str, Any] | None:
+    def _narrow(self, rules: RuleSet, terms: Terms) -> dict[str, Any] | None:
+        # What LangChain makes up for **kwargs looks free-form, and its parser never fills it in from other names.
+        is_closed = bool(set(self.spec.free_form(terms)) - {f"/{name}" for name in self.arguments.made_up})
+        if not (is_closed or rules.enforced(self.spec.name) or self.arguments.unshown):
+            return None
         function = convert_to_openai_function(self.inner)
         own = function.get("parameters", {})
-        shown = rules.narrow(self.spec.name, without(own, self.arguments.unshown))
+        open_too = self.spec.shown_schema(terms) if is_closed else without(own, self.arguments.unshown)
+        shown = rules.narrow(self.spec.name, open_too)
         if shown == own:
             return None
         return {"title": function["name"], "description": function.get("description", ""), **shown}

@@ -236,6 +236,7 @@ def _wanted(
         schema=parameters.schema,
         risk=risk,
         reading=parameters.reading,
+        terms=guard.policy.terms(inner.metadata.name or ""),
     )
     return _Wanted(
         inner=inner, guard=guard, spec=spec, parameters=parameters, context=context, code_execution=code_execution
@@ -375,7 +376,8 @@ def _port(wanted: _Wanted) -> _Port:
                 return await guard.arun(proposed(self, bound, arun, key))
 
         def shown_schema(self) -> dict[str, Any]:
-            return dict(guard.rules_in_force(wanted.context).narrow(spec.name, parameters.schema))
+            own = spec.shown_schema(guard.policy.terms(spec.name))
+            return dict(guard.rules_in_force(wanted.context).narrow(spec.name, own))
 
     return Port(spec, set_by_application=frozenset(parameters.partials))
 

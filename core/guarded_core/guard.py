@@ -328,7 +328,8 @@ class Guard(Shown):
         from guarded_core.tools.function import PlainFunction  # with it comes pydantic, which only typed functions need
 
         def guarded(function: F) -> F:
-            plain = PlainFunction(function, name=name, description=description, risk=risk)
+            terms = self._policy.terms(name or function.__name__)
+            plain = PlainFunction(function, name=name, description=description, risk=risk, terms=terms)
             if plain.spec.name in self._functions:
                 hint = ", or begin anew: guard.close(), and another Guard"  # a cell of a notebook was run again
                 raise DuplicateTool(plain.spec.name, hint)

@@ -22,6 +22,7 @@ from guarded_core.ground.errors import (
     EditRefused,
     InputTooLarge,
     InvalidPayload,
+    InvalidTool,
     NoSession,
     OutcomeUnknown,
     PolicyDenied,
@@ -43,6 +44,7 @@ from guarded_core.session import ToolExecutionContext
 from guarded_core.store.base import Snapshot
 from guarded_core.store.ledger import CallState, LedgerEntry
 from guarded_core.tools.port import ToolPort
+from guarded_core.tools.schema import Validator
 from guarded_core.tools.spec import ToolRisk, ToolSpec
 
 
@@ -292,7 +294,7 @@ def _effective(
 ) -> Payload:
     """Step 6: checked on the closed schema, with defaults filled in; what every later step and the tool see."""
     spec = port.spec
-    reason = spec.validator(keep_open=settings.open_arguments).check(raw.value)
+    reason = _validator(spec, settings).check(raw.value)
     if reason is not None:
         raise InvalidPayload(spec.name, reason)
     completed = _completed(call, port, raw)
@@ -301,6 +303,14 @@ def _effective(
     if completed is None:
         return raw
     return _bounded(spec.name, completed, policy.limits)
+
+
+def _validator(spec: ToolSpec, settings: ToolSettings) -> Validator:
+    try:
+        return spec.validator(terms=settings.terms)
+    except InvalidTool:
+        # Under another policy it was wrapped; under this one it would not be.
+        raise InvalidPayload(spec.name, "they cannot be checked under the policy in force") from None
 
 
 def _completed(call: Call, port: ToolPort, raw: Payload) -> dict[str, Any] | None:

@@ -9,11 +9,13 @@ from typing import Any, Literal
 from guarded_core.ground.bounds import DEFAULT_EXPIRY_SECONDS, MAX_APPROVALS
 from guarded_core.ground.errors import InvalidPolicy, InvalidTool
 from guarded_core.ground.payload import PayloadLimits, freeze
+from guarded_core.ground.pointer import Param
 from guarded_core.ground.shown import Shown
 from guarded_core.ground.wording import counted, did_you_mean
 from guarded_core.provenance.labels import Labels
 from guarded_core.rules.case import Rule, RuleLike
 from guarded_core.rules.engine import PolicyEngine
+from guarded_core.tools.schema.terms import CLOSED, Terms, terms_of
 from guarded_core.tools.spec import ToolRisk, ToolSpec, is_identifier, parse_risk, strictest
 
 DEFAULT_INPUT_BYTES = 65_536
@@ -35,6 +37,9 @@ class ToolSettings:
         max_calls: calls a session may make of this tool, beside the session's own budget.
         schema_sha256: fingerprint the tool must have, so that a server that changes it is denied.
         open_arguments: honours ``additionalProperties`` of the tool's schema; otherwise every object is closed.
+        open: names or JSON Pointers of free-form arguments that stay open, such as ``/filters``; the rest stays closed.
+        opaque_patterns: parameters whose pattern runs on no linear-time engine, so that only the tool itself checks it.
+        opaque: parameters that are judged, shown and approved as they are written, whatever the tool makes of them.
         binds: arguments that the application sets, which are judged, shown and bound to approvals as the model's are.
         approval: whether risk asks "always", or for "unproven" calls only: unless each require_origin rule passes.
         untrusted_output: whether outsiders may have written what it returns.
@@ -57,6 +62,9 @@ class ToolSettings:
     max_calls: int | None = None
     schema_sha256: str | None = None
     open_arguments: bool = False
+    open: tuple[str, ...] = ()
+    opaque_patterns: tuple[str, ...] = ()
+    opaque: tuple[str, ...] = ()
     untrusted_output: bool = True
     trusted: tuple[str, ...] = ()
     members: bool = False
@@ -72,6 +80,7 @@ class ToolSettings:
     def __post_init__(self) -> None:
         object.__setattr__(self, "risk", _risk(self.risk))
         self.labels()
+        self._check_places()
         if not 1 <= self.approvals <= MAX_APPROVALS:
             raise InvalidPolicy(f"approvals is 1 to {MAX_APPROVALS}", where="approvals")
         for name in ("expires_seconds", "max_calls"):
@@ -82,6 +91,20 @@ class ToolSettings:
             raise InvalidPolicy("lower_risk needs the risk to lower to", where="lower_risk")
         if self.approval not in ("always", "unproven"):
             raise InvalidPolicy('must be "always" or "unproven"', where="approval")
+
+    @property
+    def terms(self) -> Terms:
+        """On which terms the tool's schema is judged."""
+        return terms_of(tuple(self.open), tuple(self.opaque_patterns), self.open_arguments)
+
+    def _check_places(self) -> None:
+        for name in ("open", "opaque_patterns", "opaque"):
+            try:
+                places = [Param.parse(text) for text in getattr(self, name)]
+            except InvalidPolicy as error:
+                raise InvalidPolicy(error.reason, where=name) from None
+            if name == "opaque" and any(place.text.startswith("/") for place in places):
+                raise InvalidPolicy("names whole parameters, and no places inside them", where=name)
 
     def labels(self) -> Labels:
         """What it says of the parts of the output. Raises InvalidPolicy."""
@@ -189,6 +212,11 @@ class ToolExecutionPolicy(Shown):
     def settings(self, tool: str) -> ToolSettings | None:
         """What the policy says of `tool`; None where it is not allowed."""
         return self._tools.get(tool)
+
+    def terms(self, tool: str) -> Terms:
+        """On which terms the schema of `tool` is judged."""
+        settings = self._tools.get(tool)
+        return CLOSED if settings is None else settings.terms
 
     def labels(self, tool: str) -> Labels:
         """What the policy says of the parts of what `tool` returns; of a tool that it does not know, nothing good."""

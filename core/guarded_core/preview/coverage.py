@@ -9,7 +9,7 @@ from enum import StrEnum
 from guarded_core.ground.shown import Shown
 from guarded_core.pipeline.call import Authority
 from guarded_core.policy.policy import ToolExecutionPolicy, ToolSettings
-from guarded_core.preview.visible import is_visible
+from guarded_core.preview.visible import can_be_judged, is_visible
 from guarded_core.rules.ruleset import RuleSet
 from guarded_core.session import ToolExecutionContext
 from guarded_core.tools.spec import ToolRisk, ToolSpec
@@ -117,6 +117,8 @@ class _Row:
             yield "no risk is declared"
         if settings.schema_sha256 not in (None, self.spec.fingerprint):
             yield "the tool is not the one that the policy pins"
+        if not can_be_judged(self.spec, self.policy):
+            yield "its schema cannot be checked as the policy has it"
         if self.over:
             yield "the session is over: too many denials"
         if self.context is not None and _is_spent(self.context, self.spec.name, settings):

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from guarded_core.ground.errors import InvalidTool
 from guarded_core.policy.policy import ToolExecutionPolicy
 from guarded_core.rules.ruleset import RuleSet
 from guarded_core.session import ToolExecutionContext
@@ -43,7 +44,7 @@ def visible_tools(
             risk=policy.risk(spec),
         )
         for spec in sorted(specs, key=lambda spec: spec.name)
-        if is_visible(spec.name, policy, context, rules)
+        if is_visible(spec.name, policy, context, rules) and can_be_judged(spec, policy)
     ]
 
 
@@ -56,9 +57,16 @@ def is_visible(name: str, policy: ToolExecutionPolicy, context: ToolExecutionCon
 
 def narrowed(spec: ToolSpec, policy: ToolExecutionPolicy, rules: RuleSet) -> dict[str, Any]:
     """The closed schema of `spec`, narrowed by the rules in force, a task's own among them."""
-    settings = policy.settings(spec.name)
-    schema = spec.closed_schema(keep_open=settings is not None and settings.open_arguments)
-    return dict(rules.narrow(spec.name, schema))
+    return dict(rules.narrow(spec.name, spec.closed_schema(terms=policy.terms(spec.name))))
+
+
+def can_be_judged(spec: ToolSpec, policy: ToolExecutionPolicy) -> bool:
+    """Whether the tool's schema can be checked on the terms of `policy`, which may be another one than at its wrap."""
+    try:
+        spec.validator(terms=policy.terms(spec.name))
+    except InvalidTool:
+        return False
+    return True
 
 
 def openai_schema(view: ToolView) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from guarded_core.ground.errors import InvalidTool
 from guarded_core.tools.modelled import ModelReading
 from guarded_core.tools.port import ToolPort, before_entering
 from guarded_core.tools.roundtrip import check_model, dump, read, written
+from guarded_core.tools.schema.terms import CLOSED, Terms
 from guarded_core.tools.spec import ToolRisk, ToolSpec
 
 
@@ -23,6 +24,7 @@ class PlainFunction(ToolPort):
         function: sync or async, every parameter annotated; no ``*args`` or ``**kwargs``.
         name, description: default to the function's name and docstring.
         risk: what it can do.
+        terms: on which the policy has its schema judged.
 
     Raises:
         InvalidTool: a parameter cannot be given as JSON.
@@ -35,6 +37,7 @@ class PlainFunction(ToolPort):
         name: str | None = None,
         description: str | None = None,
         risk: ToolRisk | str | None = None,
+        terms: Terms = CLOSED,
     ) -> None:
         tool = name or function.__name__
         self.function = function
@@ -51,6 +54,7 @@ class PlainFunction(ToolPort):
             schema=schema,
             risk=risk,
             reading=ModelReading(schema, self._model),
+            terms=terms,
         )
         super().__init__(spec)
 

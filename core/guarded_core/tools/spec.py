@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -13,10 +14,14 @@ from typing import Any, ClassVar, Self
 
 import orjson
 
-from guarded_core.ground.errors import InvalidTool
+from guarded_core.ground.errors import InvalidPolicy, InvalidTool
 from guarded_core.ground.payload import PayloadLimits, freeze
+from guarded_core.ground.pointer import Param
 from guarded_core.tools.reading import UNKNOWN_TOOL, Reading
 from guarded_core.tools.schema import Defaults, Validator, from_params, validators
+from guarded_core.tools.schema.document import read
+from guarded_core.tools.schema.placing import free_form, opaque_patterns
+from guarded_core.tools.schema.terms import CLOSED, OPEN, Terms
 
 MAX_IDENTIFIER = 64
 MAX_PARAM_DESCRIPTION = 2048
@@ -141,7 +146,8 @@ class ToolSpec:
     closed: bool = False
     strict_integers: bool = False
     reading: Reading = field(default=UNKNOWN_TOOL, repr=False, compare=False)
-    _validators: dict[bool, Validator] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _free_form: dict[Terms, list[str]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _validators: dict[Terms, Validator] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
     def of(
@@ -154,8 +160,11 @@ class ToolSpec:
         closed: bool = False,
         strict_integers: bool = False,
         reading: Reading | None = None,
+        terms: Terms = CLOSED,
     ) -> Self:
         """A tool with that JSON Schema, a private copy of which is kept; by default it reads what is written.
+
+        `terms` are the policy's; arguments are judged by those in force at each call.
 
         Raises:
             InvalidTool: the name is not an identifier, the description too long, or the schema does not pass the lint.
@@ -170,9 +179,9 @@ class ToolSpec:
             raise InvalidTool(f"tool {name!r}: the schema is not bounded JSON: {error}") from None
         own = frozen.value["schema"]
         try:
-            compiled = validators(own, closed=closed, strict_integers=strict_integers)
+            compiled = validators(own, closed=closed, strict_integers=strict_integers, terms=terms)
         except InvalidTool as error:
-            raise InvalidTool(f"tool {name!r}: {error}") from None
+            raise InvalidTool(f"tool {name!r}: {error}{_way_out(name, own, terms)}") from None
         spec = cls(
             name=name,
             description=description,
@@ -202,15 +211,36 @@ class ToolSpec:
             strict_integers=True,
         )
 
-    def closed_schema(self, *, keep_open: bool = False) -> dict[str, Any]:
+    def closed_schema(self, *, keep_open: bool = False, terms: Terms | None = None) -> dict[str, Any]:
         """A copy of the schema that arguments are judged on: all objects closed, but for what the policy keeps open."""
-        return self.validator(keep_open=keep_open).schema
+        return self.validator(keep_open=keep_open, terms=terms).schema
 
-    def validator(self, *, keep_open: bool = False) -> Validator:
-        """The compiled closed schema; compiled at registration."""
-        if not self._validators:  # not made by `of`
-            self._validators.update(validators(self.schema, closed=self.closed, strict_integers=self.strict_integers))
-        return self._validators[keep_open]
+    def validator(self, *, keep_open: bool = False, terms: Terms | None = None) -> Validator:
+        """The compiled closed schema; compiled at registration, and once more where a policy's terms change.
+
+        Raises InvalidTool where the schema cannot be judged on these terms.
+        """
+        wanted = terms or (OPEN if keep_open else CLOSED)
+        found = self._validators.get(wanted)
+        if found is None:  # also where the spec was not made by `of`
+            found = self._validators[wanted] = validators(
+                self.schema, closed=self.closed, strict_integers=self.strict_integers, terms=wanted
+            )[wanted]
+        return found
+
+    def shown_schema(self, terms: Terms = CLOSED) -> dict[str, Any]:
+        """The schema as a model is shown it: the tool's own, with the free-form parts closed that these terms close."""
+        return self.closed_schema(terms=terms) if self.free_form(terms) else dict(self.schema)
+
+    def free_form(self, terms: Terms = CLOSED) -> list[str]:
+        """JSON Pointers of the places where the schema takes any object, but which these terms close."""
+        if terms not in self._free_form:
+            self._free_form[terms] = [] if self.closed else free_form(read(self.schema), terms)
+        return self._free_form[terms]
+
+    def opaque_patterns(self) -> list[str]:
+        """JSON Pointers of the places with a pattern that cannot be checked in linear time."""
+        return opaque_patterns(read(self.schema))
 
     @cached_property
     def defaults(self) -> Defaults | None:
@@ -220,6 +250,23 @@ class ToolSpec:
 
 MAX_DESCRIPTION = 65_536
 _SPEC_LIMITS = PayloadLimits(bytes=1 << 20, nodes=1 << 16, depth=64)
+
+
+def _way_out(name: str, schema: Mapping[str, Any], terms: Terms) -> str:
+    """What the policy can say, where a pattern that only the tool can check is what is wrong with the schema."""
+    try:
+        odd = [
+            place for place in opaque_patterns(read(schema)) if not terms.leaves_patterns_of(Param.parse(place).tokens)
+        ]
+    except (InvalidTool, InvalidPolicy, RecursionError):
+        return ""
+    if not odd:
+        return ""
+    listed = json.dumps(odd, ensure_ascii=False)
+    return (
+        f". Parameter {', '.join(odd)}: where the tool itself checks this pattern, say so in the policy, "
+        f"[tools.{name}] opaque_patterns = {listed}"
+    )
 
 
 def _require_text(text: object, limit: int, what: str) -> str:

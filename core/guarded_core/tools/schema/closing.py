@@ -18,7 +18,9 @@ from guarded_core.tools.schema.document import (
     subschemas,
     target,
 )
+from guarded_core.tools.schema.placing import NOT_FREE, opened
 from guarded_core.tools.schema.structure import check_structure
+from guarded_core.tools.schema.terms import CLOSED, OPEN, Terms
 
 # Of more alternatives than this, not every two are compared.
 _MANY = 200
@@ -27,7 +29,6 @@ _OPEN_KEYWORDS = ("additionalProperties", "unevaluatedProperties")
 _DECLARING = frozenset(
     {"properties", "patternProperties", "items", "prefixItems", "contains", "unevaluatedItems", *_OPEN_KEYWORDS}
 )
-_NOT_FREE = _DECLARING | IN_PLACE | {"$ref", "enum", "const", "required", "dependentRequired", "propertyNames"}
 
 
 def close(schema: Mapping[str, Any], *, keep_open: bool = False) -> dict[str, Any]:
@@ -48,19 +49,20 @@ def close(schema: Mapping[str, Any], *, keep_open: bool = False) -> dict[str, An
     """
     root = read(schema)
     check_structure(root)
-    return close_read(root, keep_open=keep_open)
+    return close_read(root, OPEN if keep_open else CLOSED)
 
 
-def close_read(root: dict[str, Any], *, keep_open: bool) -> dict[str, Any]:
-    """As `close`, of what `read` returned and `check_structure` accepted."""
-    closed = _Closing(root, keep_open=keep_open).run()
+def close_read(root: dict[str, Any], terms: Terms) -> dict[str, Any]:
+    """As `close`, of what `read` returned and `check_structure` accepted; `terms` says which places stay open."""
+    closed = _Closing(*opened(root, terms), keep_open=terms.is_all_open).run()
     check_structure(closed)
     return closed
 
 
 class _Closing:
-    def __init__(self, root: dict[str, Any], *, keep_open: bool) -> None:
+    def __init__(self, root: dict[str, Any], open_nodes: frozenset[int], *, keep_open: bool) -> None:
         self._root = root
+        self._open_nodes = open_nodes
         self._keep_open = keep_open
         self._free = self._unused("free")
         self._original = self._unused("original")
@@ -90,7 +92,7 @@ class _Closing:
         """Close a schema that alone decides about a value."""
         if not isinstance(node, dict):
             return self._free_value() if node and not self._keep_open else node
-        if self._keep_open and not _NOT_FREE & node.keys():
+        if self._stays_open(node) and not NOT_FREE & node.keys():
             return dict(node)
         if self._passes_on(node):
             return self._children(node, self._value)
@@ -103,7 +105,7 @@ class _Closing:
         found = kinds(self._root, node, self._known)
         if "object" in found and not set(_OPEN_KEYWORDS) & closed.keys():
             closed["unevaluatedProperties" if composed else "additionalProperties"] = False
-        if "array" in found and not self._keep_open and not {"items", "unevaluatedItems"} & closed.keys():
+        if "array" in found and not self._stays_open(node) and not {"items", "unevaluatedItems"} & closed.keys():
             closed["unevaluatedItems" if composed else "items"] = self._free_value()
         self._check_contains(node, closed)
         return closed
@@ -129,8 +131,15 @@ class _Closing:
             return isinstance(there, dict) and id(there) not in self._parts
         return "anyOf" in deciding or "oneOf" in deciding or ("allOf" in deciding and len(node["allOf"]) == 1)
 
+    def _stays_open(self, node: dict[str, Any]) -> bool:
+        return self._keep_open or id(node) in self._open_nodes
+
     def _children(self, node: dict[str, Any], part: Callable[[Any], Any]) -> dict[str, Any]:
+        stays_open = self._stays_open(node)
+
         def change(keyword: str, name: str, sub: Any) -> Any:
+            if sub is True and stays_open:
+                return sub
             if keyword in ASKING:  # closing a question would turn refusals into consent
                 if _has_reference(sub):
                     self._ask()
@@ -140,14 +149,14 @@ class _Closing:
                 return self._part(sub) if not isinstance(sub, dict) or id(sub) in self._parts else self._value(sub)
             if keyword in IN_PLACE:
                 return part(sub)
-            if not self._keep_open and (keyword == "patternProperties" or keyword in _OPEN_KEYWORDS):
+            if not stays_open and (keyword == "patternProperties" or keyword in _OPEN_KEYWORDS):
                 return False
             return self._value(sub)
 
         closed = mapped(node, change)
         for keyword in _OPEN_KEYWORDS:
             # True says nothing about validity, but would count each property as declared for the whole.
-            if not self._keep_open and (node.get(keyword) is True or node.get(keyword) == {}):
+            if not stays_open and (node.get(keyword) is True or node.get(keyword) == {}):
                 del closed[keyword]
         if "oneOf" in node and not self._are_disjoint(node["oneOf"]):
             self._ask()
@@ -163,7 +172,7 @@ class _Closing:
         )
 
     def _check_contains(self, node: dict[str, Any], closed: dict[str, Any]) -> None:
-        if "contains" in node and "items" not in closed and not self._keep_open:
+        if "contains" in node and "items" not in closed and not self._stays_open(node):
             raise InvalidTool("schema: contains needs items beside it, or nothing says what the items declare")
 
     def _free_value(self) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import jsonschema_rs
@@ -11,7 +12,9 @@ from guarded_core.ground.errors import InvalidTool
 from guarded_core.tools.schema.closing import close_read
 from guarded_core.tools.schema.defaults import check_defaults
 from guarded_core.tools.schema.document import kinds, read, refused
+from guarded_core.tools.schema.placing import checked_here
 from guarded_core.tools.schema.structure import check_structure
+from guarded_core.tools.schema.terms import CLOSED, OPEN, Terms
 from guarded_core.tools.schema.validation import Validator, compiled
 
 
@@ -35,37 +38,39 @@ def lint(schema: Mapping[str, Any], *, root_object: bool = True) -> None:
 
 
 def validators(
-    schema: Mapping[str, Any], *, closed: bool = False, strict_integers: bool = False
-) -> dict[bool, Validator]:
-    """What judges a tool's arguments, by whether the policy keeps free-form parts open; `schema` is linted first.
+    schema: Mapping[str, Any], *, closed: bool = False, strict_integers: bool = False, terms: Terms = CLOSED
+) -> dict[Terms, Validator]:
+    """What judges a tool's arguments, by what the policy keeps open; `schema` is linted first.
 
     Args:
         schema: as the tool declares it.
         closed: it says itself what is open, and is judged as it is.
         strict_integers: see `Validator`.
+        terms: the policy's own, beside those that keep nothing or everything open.
 
     Raises InvalidTool as `lint` does.
     """
     try:
-        root = _linted(schema)
+        root = _linted(schema, terms)
         if kinds(root, root) != {"object"}:
             raise refused((), 'arguments are an object: say "type": "object" at the root')
+        wanted = (replace(terms, open=CLOSED.open), replace(terms, open=OPEN.open), terms)
         if closed:
-            return dict.fromkeys((False, True), Validator(root, strict_integers=strict_integers, is_read=True))
-        shut, ajar = close_read(root, keep_open=False), close_read(root, keep_open=True)
-        first = Validator(shut, strict_integers=strict_integers, is_read=True)
-        same = ajar == shut
-        return {
-            False: first,
-            True: first if same else Validator(ajar, strict_integers=strict_integers, is_read=True),
-        }
+            return dict.fromkeys(wanted, Validator(root, strict_integers=strict_integers, is_read=True))
+        made: dict[Terms, Validator] = {}
+        for one in dict.fromkeys(wanted):
+            shut = close_read(root, one)
+            same = (validator for validator in made.values() if validator.judges_by(shut))
+            made[one] = next(same, None) or Validator(shut, strict_integers=strict_integers, is_read=True)
+        return made
     except RecursionError:
         raise InvalidTool("schema: nested too deeply") from None
 
 
-def _linted(schema: Mapping[str, Any]) -> dict[str, Any]:
+def _linted(schema: Mapping[str, Any], terms: Terms = CLOSED) -> dict[str, Any]:
     root = read(schema)
     _check_metaschema(root)
+    root = checked_here(root, terms) if terms.opaque_patterns else root
     check_structure(root)
     compiled(root)
     check_defaults(root)

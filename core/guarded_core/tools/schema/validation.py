@@ -73,6 +73,10 @@ class Validator:
         copy: dict[str, Any] = copied(self._schema)
         return copy
 
+    def judges_by(self, schema: dict[str, Any]) -> bool:
+        """Whether that is its schema."""
+        return self._schema == schema
+
     def __reduce__(self) -> Any:
         # The compiled form does not travel between processes; it is made again.
         return _rebuilt, (self._schema, bool(self._integers))
