@@ -34,10 +34,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, Protocol, get_args
 
 from guarded_core.ground.violation import PolicyViolation
+
+_log = logging.getLogger("guarded_core")
 
 Step = Literal["authorise", "bound", "budget", "validate", "rules", "approve", "commit", "execute", "settle"]
 
@@ -78,6 +81,22 @@ class GuardedToolsError(Exception):
     def __reduce__(self) -> Any:
         # Exceptions cross process boundaries (worker pools); rebuild without replaying __init__'s signature.
         return (_rebuild, (type(self), self.args, self.__dict__))
+
+
+def as_cause(error: BaseException) -> GuardedToolsError | None:
+    """`error` as a cause that a printed traceback may show: one of ours, which quotes nothing.
+
+    A store or a trail is handed payloads and results, and what it raises may quote them: of that the log has the type
+    and the place.
+    """
+    if isinstance(error, GuardedToolsError):
+        return error
+    place, frame = "", error.__traceback__
+    while frame is not None:
+        code = frame.tb_frame.f_code
+        place, frame = f" in {code.co_name}, line {frame.tb_lineno} of {code.co_filename}", frame.tb_next
+    _log.error("%s was raised%s", type(error).__name__[:64], place)
+    return None
 
 
 class ToolExecutionError(GuardedToolsError):

@@ -13,5 +13,6 @@ def struct(cls: type[T]) -> type[T]:
     """A keyword-only dataclass with slots, frozen for type checkers.
 
     Freezing at run time makes an instance three times as dear, and each call makes a dozen that never leave the core.
+    Its repr says no more than what it is: what it holds leads to payloads.
     """
-    return dataclass(slots=True, kw_only=True)(cls)
+    return dataclass(slots=True, kw_only=True, repr=False)(cls)

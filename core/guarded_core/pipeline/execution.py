@@ -13,6 +13,7 @@ from guarded_core.ground.errors import (
     OutcomeUnaudited,
     OutputTooLarge,
     ToolExecutionError,
+    as_cause,
 )
 from guarded_core.ground.payload import PayloadTooLarge, measure
 from guarded_core.ground.struct import struct
@@ -235,7 +236,7 @@ def _settle(
         _log.error("the outcome of call %s could not be recorded: %s", event.call_id, type_name(error))
         if quietly:  # a cancellation is on its way, and must not be swallowed
             return
-        raise OutcomeUnaudited(event.tool, outcome=outcome.value, reason=type_name(error)) from error
+        raise OutcomeUnaudited(event.tool, outcome=outcome.value, reason=type_name(error)) from as_cause(error)
 
 
 def type_name(error: BaseException) -> str:

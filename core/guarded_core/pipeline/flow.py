@@ -22,6 +22,7 @@ from guarded_core.ground.errors import (
     PolicyDenied,
     StoreUnavailable,
     ToolExecutionError,
+    as_cause,
 )
 from guarded_core.ground.violation import PolicyViolation
 from guarded_core.pipeline.call import Authority, Call
@@ -149,7 +150,7 @@ def _ask(record: CallRecord, found: Found, verdict: Verdict, request: ApprovalRe
         yield from _approver_failed(record, found, error)
         raise HumanApprovalRequired(tool, request, _NOT_ACCEPTED) from None
     except Exception as error:
-        raise StoreUnavailable(tool) from error
+        raise StoreUnavailable(tool) from as_cause(error)
     _stop_where_refused(record, found, decided)
     if decided.id != request.id:  # with other arguments: the call is judged with them from the start
         if found.edits == _MAX_EDITS:
@@ -190,7 +191,7 @@ def _keep(record: CallRecord, found: Found, request: ApprovalRequest) -> Flow[Fo
             record.tool, message="Too many calls of this session wait for a person already. It did not run."
         ) from None
     except Exception as error:
-        raise StoreUnavailable(record.tool) from error
+        raise StoreUnavailable(record.tool) from as_cause(error)
     if answered is not None:
         _stop_where_refused(record, found, answered)
         return replace(found, edit=answered, effective=None)
@@ -212,7 +213,7 @@ def _commit(record: CallRecord, found: Found, verdict: Verdict) -> Flow[Admissio
             raise PolicyDenied(record.tool, [violation]) from None
         return None
     except Exception as error:
-        raise StoreUnavailable(record.tool) from error
+        raise StoreUnavailable(record.tool) from as_cause(error)
     yield from _record_authorized(change)
     facts = verdict.facts
     if verdict.granted:
@@ -261,14 +262,14 @@ def _record_authorized(change: Change) -> Flow[None]:
         except Exception as failure:
             # What was taken stays taken: too little is left, never too much.
             _log.error("call %s: what it took was not given back: %s", event.call_id, type_name(failure))
-        raise AuditUnavailable(event.tool) from error
+        raise AuditUnavailable(event.tool) from as_cause(error)
 
 
 def _record(event: AuditEvent) -> Flow[None]:
     try:
         yield from Record(event)
     except Exception as error:
-        raise AuditUnavailable(event.tool) from error
+        raise AuditUnavailable(event.tool) from as_cause(error)
 
 
 def _deny(record: CallRecord, refusal: Refusal, notes: list[str]) -> Flow[None]:
@@ -291,4 +292,4 @@ def _deny(record: CallRecord, refusal: Refusal, notes: list[str]) -> Flow[None]:
         if is_recorded(count):
             yield from Record(event.repeated(count), stored=True)
     except Exception as failure:
-        raise AuditUnavailable(record.tool) from failure
+        raise AuditUnavailable(record.tool) from as_cause(failure)

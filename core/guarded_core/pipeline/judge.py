@@ -30,6 +30,7 @@ from guarded_core.ground.errors import (
     ToolChanged,
     ToolExecutionError,
     Unauthorized,
+    as_cause,
 )
 from guarded_core.ground.ids import new_id
 from guarded_core.ground.payload import Payload, PayloadLimits, PayloadRefused, PayloadTooLarge, freeze, parse
@@ -152,7 +153,7 @@ def _judge(record: CallRecord, found: Found) -> Flow[Verdict | Replay]:
     try:
         snapshot = yield from Load(query)
     except Exception as error:
-        raise StoreUnavailable(tool) from error
+        raise StoreUnavailable(tool) from as_cause(error)
     if snapshot.denials >= authority.max_denials:
         raise NoSession(tool, "This session is over: too many of its calls were refused. Tell the user.")
     paused = None

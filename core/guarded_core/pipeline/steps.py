@@ -69,7 +69,7 @@ Flow: TypeAlias = Generator[Step[Any], Any, T]
 _WORKERS = ThreadPoolExecutor(max_workers=32, thread_name_prefix="guarded")
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Load(Step[Snapshot]):
     """Read one snapshot of the store."""
 
@@ -79,7 +79,7 @@ class Load(Step[Snapshot]):
         return services.store.load(self.query)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class AddRequest(Step[bool]):
     """Keep a new approval request, in the place of `ended` where there is one: False if that has changed meanwhile."""
 
@@ -94,7 +94,7 @@ class AddRequest(Step[bool]):
         return True
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Decide(Step[ApprovalRequest]):
     """Put a person's answer, where there is one, into the store; the request as it then stands."""
 
@@ -105,7 +105,7 @@ class Decide(Step[ApprovalRequest]):
         return Approvals(services.store).answer(self.request_id, self.answer)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Commit(Step[None]):
     """Take everything an allowed call takes, or nothing."""
 
@@ -115,7 +115,7 @@ class Commit(Step[None]):
         services.store.commit(self.change)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Release(Step[None]):
     """Give back what a commit took."""
 
@@ -125,7 +125,7 @@ class Release(Step[None]):
         services.store.release(self.change)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Settle(Step[None]):
     """Record in the store how a committed call ended."""
 
@@ -135,7 +135,7 @@ class Settle(Step[None]):
         services.store.settle(self.settlement)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Deny(Step[int]):
     """Count a denial; the answer is how many equal ones the session tree has had."""
 
@@ -147,7 +147,7 @@ class Deny(Step[int]):
         return services.store.deny(self.event, self.root_id, self.call_key)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Record(Step[None]):
     """Append an event to the trail.
 
@@ -176,7 +176,7 @@ class Record(Step[None]):
         await append(self.event)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Ask(Step["Answer | None"]):
     """Put a request before a person; None where the answer comes another way."""
 
@@ -195,7 +195,7 @@ class Ask(Step["Answer | None"]):
         return await ask_async(services.approver, self.request)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Execute(Step[Any]):
     """Run the tool, once, with exactly these arguments.
 

@@ -17,6 +17,17 @@ from guarded_core.tools.schema.terms import CLOSED, Terms
 from guarded_core.tools.spec import ToolRisk, ToolSpec
 
 
+class _Arguments(BaseModel):
+    """What a function's arguments are read into; its repr quotes none of them."""
+
+    model_config = ConfigDict(extra="forbid", validate_default=True)
+
+    def __repr__(self) -> str:
+        return f"<arguments of {type(self).__name__}>"
+
+    __str__ = __repr__
+
+
 class PlainFunction(ToolPort):
     """The port of a plain function: how JSON arguments reach it.
 
@@ -119,9 +130,7 @@ def _model(function: Callable[..., Any], signature: inspect.Signature, tool: str
         default = ... if parameter.default is parameter.empty else parameter.default
         fields[_field(parameter.name)] = (hints[parameter.name], Field(default, alias=parameter.name))
     try:
-        model: type[BaseModel] = create_model(
-            tool, __config__=ConfigDict(extra="forbid", validate_default=True), **fields
-        )
+        model: type[BaseModel] = create_model(tool, __base__=_Arguments, **fields)
         model.model_json_schema()
     except (PydanticSchemaGenerationError, PydanticUserError) as error:
         raise InvalidTool(f"tool {tool!r}: a parameter's type has no JSON form") from error
