@@ -12,7 +12,7 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool
 from langchain_core.utils.function_calling import convert_to_openai_function
 
-from guarded_core.ground.errors import InvalidPayload, ToolExecutionError
+from guarded_core.ground.errors import CannotRun, ExecutionFailed, InvalidPayload, ToolExecutionError
 from guarded_core.guard import Guard
 from guarded_core.pipeline.call import Call, edit_note
 from guarded_core.rules.case import Rule
@@ -24,8 +24,8 @@ from guarded_core.tools.spec import ToolRisk, ToolSpec
 from guarded_langchain import messages
 from guarded_langchain.arguments import CallArguments, Given, ToolArguments
 from guarded_langchain.graph import compat as graph_compat
-from guarded_langchain.graph import resumes
-from guarded_langchain.graph.identity import Identity, Sent, identify, inside
+from guarded_langchain.graph import resumes, steering
+from guarded_langchain.graph.identity import Identity, Sent, identify, inside, messages_of
 from guarded_langchain.graph.siblings import awaiting_siblings, waiting_for_siblings
 from guarded_langchain.models import without
 from guarded_langchain.runner import runner
@@ -58,6 +58,7 @@ class _Entered:
     tool: BaseTool
     proposal: Proposal
     arguments: CallArguments
+    is_awaited: bool
 
 
 class Gate(ToolPort):
@@ -101,23 +102,27 @@ class Gate(ToolPort):
     def enter(self, tool: BaseTool, proposal: Proposal) -> Any:
         """One call of the guarded `tool`: its result, or the denial."""
         try:
-            call, identity = self._call(tool, proposal)
+            call, identity = self._call(tool, proposal, is_awaited=False)
             with inside(identity), waiting_for_siblings(identity.task):
                 return self.guard.run(call)
+        except CannotRun as error:
+            raise error.__cause__ or error from None
         except (ToolExecutionError, messages.ToolCallDenied) as error:
             return messages.denial(tool, error, proposal.tool_call_id)
 
     async def aenter(self, tool: BaseTool, proposal: Proposal) -> Any:
         """As `enter`, awaiting."""
         try:
-            call, identity = self._call(tool, proposal)
+            call, identity = self._call(tool, proposal, is_awaited=True)
             with inside(identity):
                 async with awaiting_siblings(identity.task):
                     return await self.guard.arun(call)
+        except CannotRun as error:
+            raise error.__cause__ or error from None
         except (ToolExecutionError, messages.ToolCallDenied) as error:
             return messages.denial(tool, error, proposal.tool_call_id)
 
-    def _call(self, tool: BaseTool, proposal: Proposal) -> tuple[Call, Identity]:
+    def _call(self, tool: BaseTool, proposal: Proposal, *, is_awaited: bool) -> tuple[Call, Identity]:
         given, runtime = proposal.given, graph_compat.current_runtime()
         identity = identify(runtime, proposal.sent, self.spec.name, proposal.tool_call_id, given.arguments)
         context, no_context = self.guard.resolve(self.context, runtime=runtime)
@@ -129,7 +134,7 @@ class Gate(ToolPort):
             arguments=given.arguments,
             context=context,
             no_context=no_context,
-            bound=_Entered(tool, proposal, arguments),
+            bound=_Entered(tool, proposal, arguments, is_awaited),
             injected=arguments.injected,
             key=identity.key,
             notes=(STRIPPED,) if forged else (),
@@ -145,11 +150,21 @@ class Gate(ToolPort):
             return ToolPort(self.spec), arguments, None
         given = self.arguments.split(arguments) if isinstance(arguments, dict) else Given(arguments=arguments)
         proposal = Proposal(given=given, config={})
-        return self, given.arguments, _Entered(self.inner, proposal, self.arguments.of_call(given, None))
+        return self, given.arguments, _Entered(self.inner, proposal, self.arguments.of_call(given, None), True)
 
     def drifted(self, bound: _Entered) -> bool:
         """Whether the guarded tool was renamed, or the inner one changed."""
         return bound.tool.name != self.spec.name or _identity(self.inner) != self._identity
+
+    def check_ready(self, bound: _Entered) -> None:
+        """Raise CannotRun for an async tool that is not awaited, and for a model's call that no message can answer."""
+        refused = None if bound.is_awaited else self._runner.refuses_sync
+        if refused is not None:
+            raise CannotRun(self.spec.name) from type(refused)(*refused.args)
+        if bound.proposal.tool_call_id is None and bound.proposal.given.runtime is not None:
+            raise CannotRun(
+                self.spec.name, "A model's call without an id cannot be answered by any message. It did not run."
+            )
 
     def complete(self, bound: _Entered, arguments: dict[str, Any]) -> dict[str, Any] | None:
         """The effective arguments, by the tool's own parser."""
@@ -193,12 +208,21 @@ class Gate(ToolPort):
     def handed_back(self, bound: _Entered, result: Any, ran: dict[str, Any], *, is_edited: bool) -> Any:
         """The result, with a note for the model where a person changed its call.
 
+        Raises ExecutionFailed for one that answers another call than this one.
         What the application's own middleware changes is the application's: it may be another tenant's secret.
         """
+        if self._answers_another(bound.proposal, result):
+            raise ExecutionFailed(self.spec.name, "The tool ran, and its result answers another call than its own.")
         if not is_edited:
             return result
         own = {name: value for name, value in ran.items() if name not in self.arguments.injected}
         return messages.with_note(result, edit_note(self.spec.name, own), self.spec.name, bound.proposal.tool_call_id)
+
+    def _answers_another(self, proposal: Proposal, result: Any) -> bool:
+        """Whether a message in the result is for another call, and was not in the graph's state before."""
+        own = proposal.tool_call_id
+        others = [message for call_id, message in steering.answered(result) if call_id != own] if own else []
+        return bool(others) and any(message not in messages_of(proposal.given.runtime) for message in others)
 
     def encode(self, result: Any) -> Any:
         """Content and artifact, as far as they are JSON."""

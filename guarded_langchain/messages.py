@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from langchain_core.messages import ToolMessage
-from langchain_core.messages.tool import ToolOutputMixin
 from langchain_core.tools import BaseTool, ToolException
 from pydantic import ValidationError
 from pydantic_core import InitErrorDetails, PydanticCustomError
@@ -13,6 +12,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from guarded_core.ground.errors import AnsweredByPerson, InvalidPayload, OutcomeUnknown, ToolExecutionError
 from guarded_core.ground.payload import PayloadLimits, PayloadRefused, PayloadTooLarge, freeze, is_json_text
 from guarded_langchain import compat
+from guarded_langchain.graph import steering
 
 _KEPT = PayloadLimits(bytes=16 << 20, nodes=1 << 20, depth=64)
 
@@ -100,7 +100,7 @@ def with_note(result: Any, note: str, tool: str, tool_call_id: str | None) -> An
     if isinstance(content, ToolMessage):
         kwargs = {**content.additional_kwargs, NOTE: note}
         noted = content.model_copy(update={"content": _noted(content.content, note), "additional_kwargs": kwargs})
-    elif isinstance(content, ToolOutputMixin) or _holds_outputs(content):
+    elif steering.steers(content):
         return result
     elif tool_call_id is None:
         noted = _noted(content, note) if isinstance(content, str) else content
@@ -147,14 +147,14 @@ def encode(result: Any) -> Any:
         if NOTE in result.additional_kwargs:
             kept["additional_kwargs"] = {NOTE: result.additional_kwargs[NOTE]}
         return {"message": kept | {"tool_call_id": result.tool_call_id, "name": result.name}}
-    if isinstance(result, ToolOutputMixin) or _holds_outputs(result):
-        return {"kept": False}
+    if steering.steers(result):
+        return steering.kept(result)
     value = _as_json(result)
     return {"value": value if value is not None or result is None else compat.stringified(result)}
 
 
 def decode(tool: str, stored: Any) -> Any:
-    """The result that `encode` stored. Raises OutcomeUnknown for one that could not be stored, such as a Command."""
+    """The result that `encode` stored. Raises OutcomeUnknown for a Command that only another process had."""
     if "pair" in stored:
         content, artifact = stored["pair"]
         return decode(tool, content), artifact
@@ -162,7 +162,11 @@ def decode(tool: str, stored: Any) -> Any:
         return ToolMessage(**stored["message"])
     if "value" in stored:
         return stored["value"]
-    raise OutcomeUnknown(tool, "This call ran before, and its result is not kept. It is not run again.")
+    try:
+        return steering.given_out(stored)
+    except LookupError:
+        text = "This call ran before, and its result is not kept. It is not run again."
+    raise OutcomeUnknown(tool, text)
 
 
 def _as_json(value: Any) -> Any:
@@ -170,7 +174,3 @@ def _as_json(value: Any) -> Any:
         return freeze(value, _KEPT).value
     except (PayloadRefused, PayloadTooLarge):
         return None
-
-
-def _holds_outputs(result: Any) -> bool:
-    return isinstance(result, list) and bool(result) and all(isinstance(item, ToolOutputMixin) for item in result)

@@ -18,6 +18,7 @@ from guarded_core.session import ToolExecutionContext
 from guarded_core.tools.spec import parse_risk, recorded_name
 from guarded_langchain import compat
 from guarded_langchain.graph import compat as graph_compat
+from guarded_langchain.messages import ToolCallDenied
 from guarded_langchain.runtime import handing_over
 from guarded_langchain.tool import GuardedTool, guard_tool
 
@@ -178,6 +179,8 @@ class GuardMiddleware(AgentMiddleware[Any, Any, Any]):
 
 
 def _answer(error: ToolExecutionError, request: Any) -> ToolMessage:
+    if request.tool_call["id"] is None:
+        raise ToolCallDenied(error)  # no message can answer it
     return ToolMessage(
         str(error),
         artifact=error.as_dict(),

@@ -22,7 +22,13 @@ _UPSTREAM = (BaseTool, StructuredTool, Tool)
 
 
 class Runner(ABC):
-    """Runs a tool with effective arguments; the result is the tool's own, not formatted yet."""
+    """Runs a tool with effective arguments; the result is the tool's own, not formatted yet.
+
+    Attributes:
+        refuses_sync: what `run` would raise at once, for a tool that can only be awaited.
+    """
+
+    refuses_sync: NotImplementedError | None = None
 
     @abstractmethod
     def run(self, effective: dict[str, Any], arguments: CallArguments, proposal: Proposal) -> Any:
@@ -73,7 +79,11 @@ class _Function:
 class _ByFunction(Runner):
     def __init__(self, tool: BaseTool) -> None:
         kind, func, coroutine = type(tool), getattr(tool, "func", None), getattr(tool, "coroutine", None)
-        if func and kind._run in (StructuredTool._run, Tool._run):
+        is_upstreams = kind._run in (StructuredTool._run, Tool._run)
+        if is_upstreams and not func:
+            upstreams = "StructuredTool" if kind._run is StructuredTool._run else "Tool"
+            self.refuses_sync = NotImplementedError(f"{upstreams} does not support sync invocation.")
+        if func and is_upstreams:
             self._sync = _Function.of_function(func)
         else:
             self._sync = _Function.of_method(tool._run, tool._run)

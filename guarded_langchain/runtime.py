@@ -23,4 +23,4 @@ def handing_over(runtime: Any) -> Iterator[None]:
 def handed_over(tool_call_id: str | None) -> Any:
     """The runtime of the call with that id; None for any other, such as one that a tool makes inside."""
     runtime = _current.get()
-    return runtime if tool_call_id is not None and getattr(runtime, "tool_call_id", None) == tool_call_id else None
+    return runtime if runtime is not None and runtime.tool_call_id == tool_call_id else None

@@ -42,13 +42,18 @@ def sent_call(runtime: Any, tool_call_id: str | None) -> Sent:
     """The calls of that id in the model's last message, as a graph's state has it; none where it cannot be seen."""
     if runtime is None or tool_call_id is None:
         return Sent()
-    state = getattr(runtime, "state", None)
-    held = state.get("messages", ()) if isinstance(state, dict) else getattr(state, "messages", state)
-    for message in reversed(held) if isinstance(held, list) else ():
+    for message in reversed(messages_of(runtime)):
         if isinstance(message, AIMessage):
             found = [(n, call) for n, call in enumerate(message.tool_calls) if call["id"] == tool_call_id]
             return Sent(tuple(call for _, call in found), message.id, found[0][0]) if found else Sent()
     return Sent()
+
+
+def messages_of(runtime: Any) -> list[Any]:
+    """The messages of a graph's state; none where it cannot be seen."""
+    state = getattr(runtime, "state", None)
+    held = state.get("messages", ()) if isinstance(state, dict) else getattr(state, "messages", state)
+    return held if isinstance(held, list) else []
 
 
 @dataclass(frozen=True, slots=True)

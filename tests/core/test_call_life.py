@@ -83,10 +83,10 @@ class Desk:
 
 
 def raising(error: Exception) -> Callable[[], Any]:
-    """A tool that has its effect, and then raises."""
+    """A tool that has its effect, and then raises, each time anew."""
 
     def does() -> Any:
-        raise error
+        raise NotExecuted(*error.args) if isinstance(error, NotExecuted) else error
 
     return does
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from typing import Any
 
 import pytest
@@ -57,7 +58,7 @@ class Door:
     def do(self, what: str) -> str:
         self.done.append(what)
         if self.fails is not None:
-            raise self.fails
+            raise copy.copy(self.fails)
         return f"{what} done"
 
     def session(self) -> Any:

@@ -7,8 +7,8 @@ from typing import Any
 
 import orjson
 import pytest
-from langchain_core.messages import ToolMessage
-from langgraph.types import Command
+from langchain_core.messages import AIMessage, RemoveMessage, ToolMessage
+from langgraph.types import Command, Send
 
 from guarded_core import OutcomeUnknown
 from guarded_langchain import compat
@@ -47,8 +47,26 @@ def test_a_message_comes_back_as_a_message() -> None:
     assert again == message
 
 
-@pytest.mark.parametrize("result", [Command(goto="x"), [ToolMessage("a", tool_call_id="b")]])
-def test_what_steers_a_graph_is_not_kept(result: Any) -> None:
-    """A Command cannot be replayed from JSON: the call is known to have run, and is not run again."""
+@pytest.mark.parametrize(
+    "result",
+    [
+        Command(goto="x"),
+        Command(update={"flag": 7, "pair": (1, [2.5, None]), "messages": [ToolMessage("a", tool_call_id="b", id="m")]}),
+        Command(graph=Command.PARENT, goto=[Send("node", {"n": 2**60}), "x"], update=[("messages", [])]),
+        [ToolMessage("a", tool_call_id="b"), Command(update={"messages": [RemoveMessage(id="m"), AIMessage("x")]})],
+    ],
+)
+def test_what_steers_a_graph_comes_back_whole(result: Any) -> None:
+    """A Command is kept with all of its update, messages and targets among it."""
+    again = decode("tool", orjson.loads(orjson.dumps(encode(result))))
+    assert again == result
+    assert type(again) is type(result)
+
+
+def test_an_update_that_is_no_json_is_kept_in_memory() -> None:
+    """An object of the application's comes back in this process; another one knows that the call ran, no more."""
+    result = Command(update={"row": Row(1)})
+    stored = orjson.loads(orjson.dumps(encode(result)))
+    assert decode("tool", stored) == result
     with pytest.raises(OutcomeUnknown, match="not run again"):
-        decode("tool", encode(result))
+        decode("tool", stored | {"in_memory": "of another process"})

@@ -54,7 +54,7 @@ def test_a_call_runs_once_and_is_on_record_once(kind: Any, pair: Pair, way: Any,
     else:
         with pytest.raises(NotImplementedError):
             way(pair[1], kind.args)
-        assert outcomes(guard) == [("sample", "authorized", None), ("sample", "failed", "execution_failed")]
+        assert outcomes(guard) == [("sample", "denied", "cannot_run")]
 
 
 # What a model is shown

@@ -21,6 +21,7 @@
     │   ├── ExecutionFailed         the tool itself failed
     │   ├── AuditUnavailable        no evidence can be kept, so nothing runs
     │   ├── StoreUnavailable        budgets and approvals cannot be read or kept, so nothing runs
+    │   ├── CannotRun               the application's mistake, known before anything is spent
     │   ├── OutcomeUnaudited        the tool ran, its outcome could not be recorded: reconcile, do not retry
     │   └── OutcomeUnknown          the tool may have run before: it does not run again by itself
     ├── NotExecuted                 a tool's own word that it failed before any effect
@@ -347,6 +348,17 @@ class StoreUnavailable(ToolExecutionError):
         super().__init__(tool, message)
 
 
+class CannotRun(ToolExecutionError):
+    """The call could not run, or its result could reach nobody, as the application made it: nothing is spent for it.
+
+    It is the application's mistake, not the model's: adapters raise it, or what the bare tool raises, its cause.
+    """
+
+    code = "cannot_run"
+    step = "validate"
+    text = "The application cannot run this call the way that it made it. It did not run."
+
+
 class OutcomeUnaudited(ToolExecutionError):
     """The tool ran, but its outcome could not be recorded: reconcile, do not retry.
 
@@ -379,10 +391,15 @@ class OutcomeUnknown(ToolExecutionError):
 class NotExecuted(GuardedToolsError):
     """Raised by a tool, or a subclass of it: it failed before it had any effect, so that it may be tried again.
 
-    Whatever else a tool raises may have come after its effect: the call then never runs again by itself.
+    Whatever else a tool raises may have come after its effect: the call then never runs again by itself. It speaks for
+    the tool that raised it: of a guarded tool around that one, which lets it pass, it says nothing.
+
+    Attributes:
+        call_id: the guard's id of the call that it speaks for; None until that has ended with it.
     """
 
     code: ClassVar[str] = "not_executed"
+    call_id: str | None = None
 
 
 class GuardConfigurationError(GuardedToolsError):

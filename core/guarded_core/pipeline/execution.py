@@ -110,7 +110,7 @@ def execute(admission: Admission) -> Flow[Any]:
         raise failure from None
     except Exception as caught:
         error = caught.error if isinstance(caught, NotEntered) else caught
-        state = CallState.NOT_EXECUTED if isinstance(caught, NotEntered | NotExecuted) else CallState.RAISED
+        state = CallState.NOT_EXECUTED if _had_no_effect(admission, caught) else CallState.RAISED
         raised = _as_failure(admission.record.tool, port, error, facts.policy.output_bytes)
         _remember(admission, str(raised), failed=True)
         code = raised.code if isinstance(raised, OutputTooLarge) else ExecutionFailed.code
@@ -136,6 +136,16 @@ def execute(admission: Admission) -> Flow[Any]:
     else:
         yield from _settle(admission, CallState.DONE, Outcome.SUCCEEDED, output=taken.output)
     return taken.handed_back
+
+
+def _had_no_effect(admission: Admission, error: Exception) -> bool:
+    """Whether the tool's code was not entered, or says itself that it had no effect."""
+    if not isinstance(error, NotExecuted):
+        return isinstance(error, NotEntered)
+    # Of a call inside this one it says nothing about what this one did before.
+    is_its_own = error.call_id is None
+    error.call_id = error.call_id or admission.found.call_id
+    return is_its_own
 
 
 def _fail(admission: Admission, state: CallState, error: Exception, *, code: str, error_type: str | None) -> Flow[None]:
@@ -165,6 +175,8 @@ def _take_in(admission: Admission, result: Any) -> _Taken:
         output = port.encode(handed_back) if admission.holds_claim else None
     except PayloadTooLarge as error:
         raise _Unusable(OutputTooLarge(record.tool, actual=error.actual, limit=error.limit), error) from None
+    except ToolExecutionError as error:
+        raise _Unusable(error, error) from None
     except Exception as error:
         # Its text is the tool's, or quotes the tool's: nobody has bounded it.
         raise _Unusable(ExecutionFailed(record.tool), error) from None

@@ -19,6 +19,7 @@ from guarded_core.ground.errors import (
     ApprovalPayloadMismatch,
     ApprovalRejected,
     CallBudgetExhausted,
+    CannotRun,
     EditRefused,
     InputTooLarge,
     InvalidPayload,
@@ -172,6 +173,7 @@ def _judge(record: CallRecord, found: Found) -> Flow[Verdict | Replay]:
     # The source's order: an empty budget is told before a payload's faults.
     if not isinstance(bounded, Payload):
         raise bounded
+    _check_ready(port, call)
     if paused is not None:
         found.call_id, found.is_edited = paused.call_id, paused.is_edited
         found.effective = freeze(port.restored(call.bound, paused.arguments), policy.limits)
@@ -226,6 +228,16 @@ def _has_drifted(port: ToolPort, call: Call) -> bool:
         return port.drifted(call.bound)
     except Exception:
         return True  # a tool that cannot be looked at is not known to be the one that was registered
+
+
+def _check_ready(port: ToolPort, call: Call) -> None:
+    """What can be known before the commit is checked before it."""
+    try:
+        port.check_ready(call.bound)
+    except ToolExecutionError:
+        raise
+    except Exception:
+        raise CannotRun(port.spec.name) from None
 
 
 def _bound(tool: str, arguments: object, limits: PayloadLimits) -> Payload | ToolExecutionError:

@@ -23,7 +23,7 @@ def kept_error(error: Exception) -> dict[str, Any]:
     if isinstance(error, OutputTooLarge):
         return {"code": error.code, "actual": error.actual, "limit": error.limit}
     if isinstance(error, ToolExecutionError):
-        return {"code": error.code}
+        return {"code": error.code, "told": str(error)}
     return {"code": ExecutionFailed.code, "type": type(error).__name__[:64], "text": _text(error)}
 
 
@@ -52,6 +52,6 @@ def _error(tool: str, kept: dict[str, Any]) -> ToolExecutionError:
     if kept.get("code") == OutputTooLarge.code:
         return OutputTooLarge(tool, actual=kept["actual"], limit=kept["limit"])
     if "type" not in kept:
-        return ExecutionFailed(tool, f"{ExecutionFailed.text} It is not run again.")
+        return ExecutionFailed(tool, f"{kept.get('told', ExecutionFailed.text)} It is not run again.")
     told = f"The tool raised {kept['type']}: {kept['text']}"
     return ExecutionFailed(tool, f"{told}\n{ExecutionFailed.text} It is not run again.")

@@ -64,6 +64,9 @@ class ToolPort:
         """Whether the tool is no longer what was registered."""
         return False
 
+    def check_ready(self, bound: Any) -> None:
+        """Raise CannotRun where a call cannot run, or its result cannot be delivered: nothing is spent yet."""
+
     def asked_about(self, arguments: object) -> tuple[ToolPort, object, Any]:
         """The port, the arguments and what is bound of a call that is only asked about, and never runs."""
         return self, arguments, None
