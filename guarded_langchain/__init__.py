@@ -10,12 +10,14 @@ except ImportError as error:
 from typing import TYPE_CHECKING, Any
 
 from guarded_core.ground.moved import Moved, moved_name
+from guarded_core.ground.unguarded import UnguardedTools
 from guarded_langchain.arguments import injected
 from guarded_langchain.messages import ToolCallDenied
-from guarded_langchain.reachable import RENAMED, ReachableTools, reachable_tools
+from guarded_langchain.reachable import RENAMED, ReachableTools, assert_all_guarded, reachable_tools
 from guarded_langchain.tool import guard_tool, guard_tools
 
 if TYPE_CHECKING:
+    from guarded_langchain.deep import guarded_deep_agent
     from guarded_langchain.graph.interrupt import InterruptApprover
     from guarded_langchain.middleware import GuardMiddleware
 
@@ -24,8 +26,11 @@ __all__ = [
     "InterruptApprover",
     "ReachableTools",
     "ToolCallDenied",
+    "UnguardedTools",
+    "assert_all_guarded",
     "guard_tool",
     "guard_tools",
+    "guarded_deep_agent",
     "injected",
     "reachable_tools",
 ]
@@ -51,4 +56,8 @@ def __getattr__(name: str) -> Any:
         from guarded_langchain.graph.interrupt import InterruptApprover
 
         return InterruptApprover
+    if name == "guarded_deep_agent":
+        from guarded_langchain.deep import guarded_deep_agent
+
+        return guarded_deep_agent
     return moved_name(__name__, name, RENAMED)

@@ -99,6 +99,26 @@ def resolved_hints(function: Callable[..., Any]) -> dict[str, Any]:
         return {}
 
 
+# What deepagents puts after whatever middleware an application gives it. None of it exchanges a tool that is there.
+_ALWAYS_AFTER = (
+    "deepagents.",
+    *(f"langchain_{of}.middleware.prompt_caching" for of in ("anthropic", "aws", "fireworks")),
+)
+
+
 def has_middleware_inside(handler: Callable[..., Any]) -> bool:
-    """Whether the handler that `create_agent` gave to a middleware leads to another middleware."""
-    return "_chain_" in getattr(handler, "__qualname__", "")
+    """Whether the handler that `create_agent` gave to a middleware leads to another that the application listed."""
+    if "_chain_" not in getattr(handler, "__qualname__", ""):
+        return False
+    found: list[object] = []
+    waiting: list[Any] = [handler]
+    while waiting:
+        held = waiting.pop()
+        held = getattr(held, "__wrapped__", held)
+        if inspect.ismethod(held):
+            found.append(held.__self__)
+        elif inspect.isfunction(held):
+            cells = zip(held.__code__.co_freevars, held.__closure__ or (), strict=True)
+            waiting.extend(cell.cell_contents for name, cell in cells if name in ("inner", "outer", "single_handler"))
+    # In doubt there is one.
+    return not found or any(not type(one).__module__.startswith(_ALWAYS_AFTER) for one in found)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 import types
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from langchain_core.tools import BaseTool
+from langchain_core.tools import BaseTool, BaseToolkit
 
+from guarded_core.ground.held import CONTAINERS, Walk
 from guarded_core.ground.moved import moved_name
+from guarded_core.ground.unguarded import UnguardedTools
 from guarded_core.guard import Guard
 from guarded_langchain.graph import compat as graph_compat
 from guarded_langchain.tool import GuardedTool
@@ -23,9 +25,15 @@ RENAMED = {
     "coverage_report": "guarded_langchain.reachable:reachable_tools",
 }
 
-_MAX_VISITED = 200_000
-_LEAVES = (str, bytes, int, float, bool, type(None), type, types.ModuleType, Guard)
-_CONTAINERS = (list, tuple, set, frozenset, deque)
+# What code calls to make an agent, or a node for tools, where these modules are loaded.
+_MAKERS = {
+    "langchain.agents": ("create_agent",),
+    "langgraph.graph": ("StateGraph",),
+    "langgraph.prebuilt": ("create_react_agent", "ToolNode"),
+    "langgraph_supervisor": ("create_supervisor",),
+    "langgraph_swarm": ("create_swarm",),
+    "deepagents": ("create_deep_agent",),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,43 +44,43 @@ class ReachableTools:
         guarded: wrapped by `guard_tool`.
         by_middleware: not wrapped, and run only by an agent whose GuardMiddleware guards them.
         unguarded: reachable without a guard.
+        unknown: what tools may be behind, and cannot be looked into; one line each.
     """
 
     guarded: tuple[str, ...]
     by_middleware: tuple[str, ...]
     unguarded: tuple[str, ...]
+    unknown: tuple[str, ...] = ()
 
     @property
     def is_complete(self) -> bool:
-        """Whether a guard stands in front of every tool that was found."""
-        return not self.unguarded
+        """Whether a guard stands in front of every tool, and nothing is left that could not be looked into."""
+        return not self.unguarded and not self.unknown
 
     def __str__(self) -> str:
-        return "\n".join(
-            f"{title}: {', '.join(names) or 'none'}"
-            for title, names in (
-                ("unguarded", self.unguarded),
-                ("guarded", self.guarded),
-                ("guarded by middleware", self.by_middleware),
-            )
-        )
+        lines = {"unguarded": self.unguarded, "guarded": self.guarded, "guarded by middleware": self.by_middleware}
+        if self.unknown:
+            lines = {"unknown": self.unknown, **lines}
+        return "\n".join(f"{title}: {', '.join(names) or 'none'}" for title, names in lines.items())
 
 
 def reachable_tools(agent_or_tools: Any) -> ReachableTools:
     """Look for tools in an agent, a graph, a ToolNode, a middleware or a list of tools, and in what they hold.
 
-    It follows attributes, containers, the variables that functions close over and the globals that they name, also
-    inside guarded tools (an agent used as a tool has tools of its own). It finds what is there now; what comes while
-    the agent runs is for GuardMiddleware. A provider's own tools, dicts in a list, count as unguarded: they run
-    elsewhere. A tool that two nodes have, one of them without the middleware, counts as unguarded.
+    It follows attributes, containers, methods, the variables that functions close over and what they name and import,
+    also inside guarded tools (an agent used as a tool has tools of its own). It finds what is there now; what comes
+    while the agent runs is for GuardMiddleware. A provider's own tools, dicts in a list, count as unguarded: they run
+    elsewhere. A tool that two nodes have, one of them without the middleware, counts as unguarded. What is there and
+    cannot be looked into is named as unknown: a graph on a server, a toolkit, code that makes agents as it runs.
     """
     given = agent_or_tools
-    provided = [str(tool.get("name") or tool.get("type")) for tool in _listed(given) if isinstance(tool, Mapping)]
-    found = _Search().visit(given)
+    listed = given if isinstance(given, CONTAINERS) else ()
+    provided = [str(tool.get("name") or tool.get("type")) for tool in listed if isinstance(tool, Mapping)]
+    found = _Search().search(given)
     covered: set[int] = set()
     exposed: set[int] = set()
     for node in found.nodes:
-        is_covered = _Search().visit(graph_compat.tool_call_wrappers(node)).has_middleware
+        is_covered = _Search().search(graph_compat.tool_call_wrappers(node)).has_middleware
         # The node's own tools, and not what they hold: a subagent's node has middleware of its own, or none.
         (covered if is_covered else exposed).update(map(id, node.tools_by_name.values()))
     covered -= exposed
@@ -82,39 +90,49 @@ def reachable_tools(agent_or_tools: Any) -> ReachableTools:
         guarded=tuple(sorted(found.guarded)),
         by_middleware=tuple(sorted(by_middleware)),
         unguarded=tuple(sorted({*unguarded, *provided, *found.provided})),
+        unknown=tuple(sorted(found.unseen)),
     )
 
 
-def _listed(given: Any) -> Iterable[Any]:
-    return given if isinstance(given, _CONTAINERS) else ()
+def assert_all_guarded(agent_or_tools: Any, *, allow_unknown: bool = False) -> None:
+    """Check, as `reachable_tools` sees it now, that a guard stands in front of every tool; best right before it runs.
+
+    Args:
+        agent_or_tools: as for `reachable_tools`.
+        allow_unknown: accepts what cannot be looked into.
+
+    Raises:
+        UnguardedTools: naming all that is not guarded, or not known to be.
+    """
+    found = reachable_tools(agent_or_tools)
+    lines = [f"tool {name!r} is not guarded" for name in found.unguarded]
+    lines += [] if allow_unknown else [f"it is not known what is behind {what}" for what in found.unknown]
+    if lines:
+        raise UnguardedTools(lines)
 
 
-class _Search:
-    """A walk over all that an object holds."""
+class _Search(Walk):
+    """A walk over all that an agent holds."""
 
     def __init__(self) -> None:
+        super().__init__(_makers())
         self.guarded: set[str] = set()
         self.bare: dict[int, str] = {}
         self.nodes: list[Any] = []
         self.has_middleware = False
         self.provided: set[str] = set()
-        self._seen: dict[int, Any] = {}  # the objects too, so that no id is used twice
 
-    def visit(self, root: Any) -> _Search:
-        waiting = [root]
-        while waiting and len(self._seen) < _MAX_VISITED:
-            held = waiting.pop()
-            if isinstance(held, _LEAVES) or id(held) in self._seen:
-                continue
-            self._seen[id(held)] = held
-            waiting.extend(self._inside(held))
+    def search(self, root: Any) -> _Search:
+        self.visit(root, self._inside)
         return self
 
     def _inside(self, held: Any) -> Iterable[Any]:
+        if isinstance(held, Guard):
+            return ()
         if isinstance(held, GuardedTool):
             self.guarded.add(held._gate.spec.name)
             # The inner tool is only reached through the guard; what it holds can be reached from inside it.
-            return _attributes(held._gate.inner)
+            return self.parts(held._gate.inner)
         if isinstance(held, BaseTool):
             self.bare[id(held)] = held.name
         elif isinstance(held, _guard_middleware()):
@@ -122,9 +140,20 @@ class _Search:
             return ()
         elif graph_compat.is_tool_node(held):
             self.nodes.append(held)
+        elif isinstance(held, BaseToolkit):
+            self.unseen[f"the toolkit {type(held).__name__}, which makes its tools when it is asked"] = None
+        elif (name := graph_compat.remote_graph(held)) is not None:
+            self.unseen[f"the graph {name!r}, which runs on a server"] = None
+            return ()
         elif inspect.isfunction(held):
             self.provided.update(_provided(held))
-        return _parts(held)
+        return self.parts(held)
+
+
+def _makers() -> list[object]:
+    """What `_MAKERS` names, as far as it is loaded."""
+    loaded = [(vars(sys.modules[module]), names) for module, names in _MAKERS.items() if module in sys.modules]
+    return [module[name] for module, names in loaded for name in names if name in module]
 
 
 @functools.cache
@@ -136,21 +165,6 @@ def _guard_middleware() -> tuple[type, ...]:
     return (GuardMiddleware,)
 
 
-def _parts(held: Any) -> Iterator[Any]:
-    if isinstance(held, Mapping):
-        yield from held.values()
-    elif isinstance(held, _CONTAINERS):
-        yield from held
-    elif isinstance(held, functools.partial):
-        yield from (held.func, held.args, held.keywords)
-    elif inspect.ismethod(held):
-        yield from (held.__self__, held.__func__)
-    elif inspect.isfunction(held):
-        yield from _of_function(held)
-    else:
-        yield from _attributes(held)
-
-
 def _provided(function: types.FunctionType) -> Iterator[str]:
     """The provider's own tools, dicts, among the tools that an agent's node gives to its model."""
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
@@ -158,35 +172,12 @@ def _provided(function: types.FunctionType) -> Iterator[str]:
             held = cell.cell_contents
         except ValueError:  # not filled yet
             continue
-        if name.endswith("tools") and isinstance(held, _CONTAINERS):
+        if name.endswith("tools") and isinstance(held, CONTAINERS):
             yield from (
                 str(tool.get("name") or tool.get("type"))
                 for tool in held
                 if isinstance(tool, Mapping) and "type" in tool
             )
-
-
-def _of_function(function: types.FunctionType) -> Iterator[Any]:
-    yield from (function.__defaults__, function.__kwdefaults__, vars(function))
-    for cell in function.__closure__ or ():
-        try:
-            yield cell.cell_contents
-        except ValueError:  # not filled yet
-            continue
-    if not function.__module__.startswith(("langchain", "langgraph", "langsmith", "pydantic")):
-        yield from (function.__globals__[name] for name in function.__code__.co_names if name in function.__globals__)
-
-
-def _attributes(held: Any) -> Iterator[Any]:
-    # Pydantic keeps private and extra attributes apart from the others.
-    for place in ("__dict__", "__pydantic_private__", "__pydantic_extra__"):
-        attributes = getattr(held, place, None)
-        if isinstance(attributes, dict):
-            yield from attributes.values()
-    for kind in type(held).__mro__:
-        slots = kind.__dict__.get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else slots:
-            yield getattr(held, name, None)
 
 
 def __getattr__(name: str) -> Any:

@@ -39,10 +39,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from guarded_core.ground.unguarded import UnguardedTools
     from guarded_llamaindex.audit import audited_events
     from guarded_llamaindex.code_execution import UnsafeCodeExecution
     from guarded_llamaindex.mcp import guard_mcp_tools
-    from guarded_llamaindex.reachable import UnguardedTools, assert_all_guarded
+    from guarded_llamaindex.reachable import assert_all_guarded
     from guarded_llamaindex.retriever import guarded_retriever
     from guarded_llamaindex.tool import GuardedTool, guard_tool, guard_tools
     from guarded_llamaindex.workflow import ApprovalAnswered, ApprovalRequested, WorkflowApprover

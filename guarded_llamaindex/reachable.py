@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from llama_index.core.agent.workflow import AgentWorkflow, BaseWorkflowAgent, CodeActAgent
 from llama_index.core.tools import BaseTool
 
 from guarded_core.ground.errors import GuardConfigurationError
+from guarded_core.ground.unguarded import UnguardedTools
 from guarded_llamaindex.code_execution import UnsafeCodeExecution
 from guarded_llamaindex.compat import overrides
 from guarded_llamaindex.retriever import GuardedRetriever
 from guarded_llamaindex.tool import GuardedTool
 
 _FINDS_AND_CALLS = ("get_tools", "call_tool", "_call_tool")
-
-
-class UnguardedTools(GuardConfigurationError):
-    """An agent can reach something that no guard judges.
-
-    Attributes:
-        found: one line for each way around the guard.
-    """
-
-    def __init__(self, found: Iterable[str]) -> None:
-        self.found = tuple(found)
-        super().__init__("not everything is behind the guard:\n" + "\n".join(f"  - {line}" for line in self.found))
 
 
 def assert_all_guarded(

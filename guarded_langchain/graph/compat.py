@@ -9,6 +9,7 @@ import asyncio
 import hashlib
 import importlib.util
 import itertools
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -298,6 +299,16 @@ def own_scratchpad(config: RunnableConfig, tool_call_id: str | None, *, hides_re
 def is_tool_node(held: object) -> bool:
     """Whether this is the node of a graph that runs tools."""
     return HAS_LANGGRAPH and isinstance(held, ToolNode)
+
+
+def remote_graph(held: object) -> str | None:
+    """The name of a graph that runs on a server, or of the entry that says where; None for anything else."""
+    if isinstance(held, dict):  # as deepagents describes its remote subagents
+        return str(held.get("name")) if isinstance(held.get("graph_id"), str) and "name" in held else None
+    if HAS_LANGGRAPH and "langgraph.pregel.remote" in sys.modules:
+        remote = sys.modules["langgraph.pregel.remote"].RemoteGraph
+        return str(held.name) if isinstance(held, remote) else None
+    return None
 
 
 def tool_call_wrappers(node: Any) -> list[Any]:

@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import sys
+import types
 import warnings
 from typing import Any
 
 import pytest
 from langchain.agents import create_agent
 from langchain.agents.middleware import AgentMiddleware
-from langchain_core.tools import BaseTool, StructuredTool
+from langchain_core.tools import BaseTool, BaseToolkit, StructuredTool
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
+from langgraph.pregel.remote import RemoteGraph
+from langgraph_supervisor import create_handoff_tool as supervisor_hand_over
+from langgraph_supervisor import create_supervisor
+from langgraph_swarm import create_handoff_tool as hand_over_to
+from langgraph_swarm import create_swarm
 
 from guarded_core import Guard, ToolExecutionPolicy
-from guarded_langchain import GuardMiddleware, guard_tool, guard_tools, reachable_tools
+from guarded_langchain import (
+    GuardMiddleware,
+    UnguardedTools,
+    assert_all_guarded,
+    guard_tool,
+    guard_tools,
+    reachable_tools,
+)
 from guarded_langchain.reachable import ReachableTools
-from guarded_langchain.testing import ScriptedChatModel
+from guarded_langchain.testing import ScriptedChatModel, says, tool_call
 
 
 @pytest.fixture
@@ -126,6 +140,173 @@ def test_a_providers_own_tools_are_found_in_an_agent(guard: Guard) -> None:
     provided = [{"type": "web_search"}, {"type": "mcp", "name": "files"}]
     for middleware in ((), (GuardMiddleware(guard),)):
         assert told(agent_of([guard_tool(plain("one"), guard), *provided], *middleware))[0] == ("files", "web_search")
+
+
+def calling(function: Any) -> BaseTool:
+    """A tool of that function, with a name that the guard knows."""
+    return StructuredTool.from_function(func=function, name="asking", description="d", args_schema=SCHEMA)
+
+
+class Helper:
+    """Holds nothing: what its methods name is found all the same."""
+
+    def go(self, a: int) -> Any:
+        return GLOBAL.invoke({"a": a})
+
+
+class OfMethods(BaseTool):
+    name: str = "asking"
+    description: str = "d"
+
+    def _run(self, a: int) -> Any:
+        return GLOBAL.invoke({"a": a})
+
+
+def in_a_comprehension(a: int) -> Any:
+    """For each."""
+    return [GLOBAL.invoke({"a": each}) for each in range(a)]
+
+
+def through_a_module(a: int) -> Any:
+    """By a module's attribute."""
+    return HERE.GLOBAL.invoke({"a": a})
+
+
+def importing(a: int) -> Any:
+    """By a module that is imported as it runs."""
+    from guarded_fixture_of_tools import imported  # type: ignore[import-not-found]
+
+    return imported.invoke({"a": a})
+
+
+HERE = types.ModuleType("here")
+HERE.GLOBAL = GLOBAL  # type: ignore[attr-defined]
+KEPT = {"global": GLOBAL}
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        OfMethods(),
+        calling(Helper().go),
+        calling(in_a_comprehension),
+        calling(through_a_module),
+        calling(functools.lru_cache(through_a_module)),
+        calling(functools.partial(through_a_module)),
+        calling(lambda a: KEPT.get("global")),
+    ],
+    ids=["method", "class", "comprehension", "module", "cached", "partial", "dict"],
+)
+def test_code_that_names_a_tool_reaches_it(guard: Guard, held: BaseTool) -> None:
+    """However a guarded tool's code comes to a bare one: a function's names, those inside it, and of its modules."""
+    assert told(guard_tools([held], guard)) == (("global",), ("asking",), ())
+
+
+def test_a_module_that_is_imported_late_is_followed(guard: Guard, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it is loaded, what the code takes from it is found; until then it is unknown what that is."""
+    guarded = guard_tools([calling(importing)], guard)
+    assert reachable_tools(guarded).unknown == ("importing: it imports guarded_fixture_of_tools as it runs",)
+    loaded = types.ModuleType("guarded_fixture_of_tools")
+    loaded.imported = plain("imported")  # type: ignore[attr-defined]
+    loaded.other = plain("other")  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, loaded.__name__, loaded)
+    report = reachable_tools(guarded)
+    assert (report.unguarded, report.unknown) == (("imported",), ())
+
+
+def test_what_cannot_be_looked_into_is_unknown(guard: Guard) -> None:
+    """Never guarded: a graph on a server, a toolkit, code that makes an agent as it runs, what cannot be read."""
+
+    class Kit(BaseToolkit):
+        def get_tools(self) -> list[BaseTool]:
+            return []
+
+    class Unreadable:
+        __slots__ = ("other", "tools")
+
+        def __getattribute__(self, name: str) -> Any:
+            if name == "tools":
+                raise RuntimeError
+            return object.__getattribute__(self, name)
+
+    kit, unreadable = Kit(), Unreadable()
+
+    def making(a: int) -> Any:
+        return create_agent(ScriptedChatModel([]), tools=[])
+
+    def holding(a: int) -> Any:
+        return kit, unreadable
+
+    graph = StateGraph(MessagesState)
+    graph.add_node("far", RemoteGraph("far", url="http://localhost"))
+    graph.add_edge(START, "far")
+    report = reachable_tools([*guard_tools([calling(making)], guard), holding, graph.compile()])
+    assert (report.guarded, report.unguarded, report.is_complete) == (("asking",), (), False)
+    place = "test_what_cannot_be_looked_into_is_unknown.<locals>"
+    assert report.unknown == (
+        f"{place}.Unreadable: its tools cannot be read",
+        f"{place}.making: what create_agent makes as it runs",
+        "the graph 'far', which runs on a server",
+        "the toolkit Kit, which makes its tools when it is asked",
+    )
+    with pytest.raises(UnguardedTools, match="it is not known what is behind the graph 'far'"):
+        assert_all_guarded(graph.compile())
+    assert_all_guarded(graph.compile(), allow_unknown=True)
+    assert str(report).startswith("unknown: test_what")
+
+
+def test_more_than_can_be_looked_at_is_unknown(guard: Guard, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search that ends early says so."""
+    monkeypatch.setattr("guarded_core.ground.held._MAX_VISITED", 100)
+    many: list[Any] = [[number] for number in range(200)]
+    assert reachable_tools([*many, *guard_tools([plain("one")], guard)]).unknown == ("what comes after 100 objects",)
+
+
+def supervised(*tools: BaseTool, handing_over: list[BaseTool] | None = None) -> Any:
+    """An agent under a supervisor."""
+    worker = create_agent(ScriptedChatModel(["I did."]), tools=list(tools), name="worker")
+    over = ScriptedChatModel([says(tool_call("transfer_to_worker", {})), "Done."])
+    return create_supervisor([worker], model=over, tools=handing_over).compile()
+
+
+def swarm(*handing_over: BaseTool) -> Any:
+    """Two agents, the first of which hands over to the second."""
+    first = create_agent(
+        ScriptedChatModel([says(tool_call("transfer_to_second", {})), "I cannot."]),
+        tools=list(handing_over),
+        name="first",
+    )
+    second = create_agent(ScriptedChatModel(["I did."]), tools=[plain("one")], name="second")
+    return create_swarm([first, second], default_active_agent="first").compile()
+
+
+def test_handing_over_is_a_tool(guard: Guard) -> None:
+    """Supervisors and swarms hand over by tools of their own, which count like all others."""
+    assert told(supervised(plain("one"))) == (("one", "transfer_to_worker"), (), ())
+    assert told(swarm(hand_over_to(agent_name="second"))) == (("one", "transfer_to_second"), (), ())
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_handing_over_can_be_guarded(allowed: bool, outcomes: Any) -> None:
+    """Wrapped, the tools hand over as before, are judged and on record; nothing is handed over without."""
+    names = ("one", "transfer_to_worker", "transfer_to_second")
+    for make in (
+        lambda guard: supervised(
+            *guard_tools([plain("one")], guard),
+            handing_over=guard_tools([supervisor_hand_over(agent_name="worker")], guard),
+        ),
+        lambda guard: swarm(*guard_tools([hand_over_to(agent_name="second")], guard)),
+    ):
+        guard = Guard(ToolExecutionPolicy(dict.fromkeys(names, "read_only")))
+        agent = make(guard)
+        assert "one" not in reachable_tools(agent).by_middleware
+        assert not {"transfer_to_worker", "transfer_to_second"} & {*reachable_tools(agent).unguarded}
+        with guard.session("user-17", tools=names if allowed else ["one"]):
+            said = [message.text for message in agent.invoke({"messages": [("user", "go")]})["messages"]]
+        assert ("I did." in said) is allowed
+        assert [event[1:] for event in outcomes(guard)] == (
+            [("authorized", None), ("succeeded", None)] if allowed else [("denied", "unauthorized")]
+        )
 
 
 def test_the_report_reads_well(guard: Guard) -> None:
