@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from guarded_core.provenance import memory
+from guarded_core.provenance import memory, phrases
 from guarded_core.provenance.labels import Labels
 from guarded_core.provenance.memory import Provenance
 from guarded_core.provenance.origin import NO_ORIGINS, Spot, Trace
@@ -47,7 +47,7 @@ def mail(number: int, sender: str, *recipients: str, subject: str = "hello", bod
 class TestUser:
     @pytest.mark.parametrize(
         "value",
-        ["ann@example.com", "ANN@example.com", 12, 12.0, "12.00", "2024-05-15", "Sarah Connor", "sarah", IBAN.lower()],
+        ["ann@example.com", "ANN@example.com", 12, 12.0, "12.00", "2024-05-15", "Sarah Connor", "Sarah", IBAN.lower()],
     )
     def test_what_the_user_said_is_the_users(self, value: Any) -> None:
         """As a value, not as a text: case, decimals and spaces do not matter."""
@@ -64,6 +64,7 @@ class TestUser:
             "arah",
             "Sarah Connor and Eve",
             "Connor Sarah",
+            "sarah",
             120,
             "1e1",
             "",
@@ -75,6 +76,40 @@ class TestUser:
     def test_what_only_resembles_it_is_not(self, value: Any) -> None:
         """Containment goes one way, word by word: longer, shorter, split or joined values are unknown."""
         assert origin(memory_of("Pay 12.00; tell Sarah Connor, ann@example.com."), value) == "unknown"
+
+    @pytest.mark.parametrize(
+        "value",
+        ["/scr", "../../scr", "~/scr/*", "scr/", "-scr", "$(scr)", "../notes.txt", "NOTES.TXT", "Scr", "*notes.txt*",
+         "`notes.txt`", "notes.txt;", "notes.txt,", "scr\nnotes.txt", "scr && notes.txt", "scr | notes.txt",
+         "scr and  notes.txt",
+         "scr\tand notes.txt", "notes.txt\u200b", "scr.", "'scr'", "notes", "txt", "${scr}", "scr\\notes.txt", "%73cr",
+         "scr#"],
+    )  # fmt: skip
+    @pytest.mark.parametrize("is_said", [True, False])
+    def test_what_looks_like_nothing_else_is_compared_sign_by_sign(self, value: str, is_said: bool) -> None:
+        """A path, a wildcard or a shell's sign beside the user's word is no word of theirs, nor a trusted one."""
+        origins, text = memory_of(), "Please delete the folder scr and notes.txt, and 50 old drafts."
+        if is_said:
+            origins.said(text)
+        else:
+            origins.observe("list", text, Labels(untrusted_output=False))
+        assert origin(origins, value) == "unknown"
+        for good in ("scr", "notes.txt", "scr and notes.txt", "folder scr"):
+            assert origin(origins, good) == ("user" if is_said else "trusted")
+
+    @pytest.mark.parametrize("value", ["../a b.txt", "*.log", "rm -rf ~/x; ls", "Hello, World!", "a (1).txt", "x/"])
+    def test_the_users_own_signs_are_theirs(self, value: str) -> None:
+        """As they wrote them, in quotation marks where they end in a sign that may belong to the sentence."""
+        for request in (f"take '{value}' now", f'take "{value}"', f"take “{value}”.", f"take `{value}`, then"):
+            assert origin(memory_of(request), value) == "user"
+
+    def test_names_are_compared_without_case_where_the_policy_says_so(self) -> None:
+        """As phrases; not with signs between or around them. A possessive is the name's."""
+        origins = memory_of("Tell Sarah Connor's team and O'Brien")
+        assert [origin(origins, value, "phrase") for value in ("sarah connor", "SARAH", "o'brien")] == ["user"] * 3
+        assert [origin(origins, value) for value in ("Sarah Connor", "Sarah Connor's team")] == ["user"] * 2
+        for value in ("../Sarah", "*Sarah*", "Sarah; Connor", "Sarah/../Connor", "Sarah\nConnor", "$Sarah", "-Sarah"):
+            assert origin(origins, value, "phrase") == "unknown"
 
     def test_a_later_turn_counts_too(self) -> None:
         """The application hands it over."""
@@ -163,6 +198,16 @@ class TestOutputs:
         assert origin(origins, "Bob Smith") == "trusted"
         origins.observe("directory", ["eve@evil.example"], trusted)
         assert origin(origins, "eve@evil.example") == "untrusted"
+
+    @pytest.mark.parametrize(
+        "value", ["../../notes.txt", "Eve Evil!", "*x-files*", " ".join(f"word{n}" for n in range(90))]
+    )
+    def test_nor_for_one_with_signs_or_a_long_one(self, value: str) -> None:
+        """An echo of what the model wrote is no trusted word, however it is written."""
+        origins, trusted = memory_of(), Labels(untrusted_output=False)
+        origins.observe("search", f"nothing at {value} today", trusted, arguments={"query": value})
+        assert origin(origins, value) == "unknown"
+        assert origin(origins, "today") == "trusted"
 
     def test_an_argument_of_the_users_stays_the_users(self) -> None:
         """An echo takes nothing away."""
@@ -305,20 +350,19 @@ class TestBounds:
         assert origin(origins, "bob@example.com") == "untrusted"
 
     def test_the_work_of_a_judgement_does_not_grow_with_the_session(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The words that are compared for one value, after one output and after 200 of 20 KB."""
+        """The words that are compared for one value, after one output and after 40 of 20 KB."""
         looked: list[int] = []
-        slices = memory.PhraseIndex.find
-
-        def counted(self: Any, words: list[str]) -> Any:
-            looked.append(min(len(self._places.get(word, ())) for word in words))
-            return slices(self, words)
-
-        monkeypatch.setattr(memory.PhraseIndex, "find", counted)
+        places = phrases._Chains.places
+        monkeypatch.setattr(phrases._Chains, "places", lambda *given: looked.append(1) or places(*given))
+        found = phrases.bisect_right
+        monkeypatch.setattr(phrases, "bisect_right", lambda *given: looked.append(1) or found(*given))
         origins = memory_of()
-        for number in range(200):
+        for number in range(40):
             origins.observe("read", f"common words {number} " * 1000, Labels(), call_id=str(number))
-            origins.trace(f"words {number}")
-        assert max(looked) <= 4097
+        for value in ("words 7", "common words", "words 7 common words 8", "common words 7 common words 7 common"):
+            looked.clear()
+            origins.trace(value)
+            assert 0 < len(looked) <= 2 * (phrases.MAX_STEPS + 3)  # in what is trusted, and in what is not
 
     def test_a_session_that_began_elsewhere_knows_nothing_for_sure(self) -> None:
         """What was read there is unknown, and what was secret there may be anything."""

@@ -15,7 +15,8 @@ from guarded_core.provenance.lookalike import Lookalikes
 from guarded_core.provenance.origin import UNKNOWN, Origin, Spot, Trace
 from guarded_core.provenance.phrases import PhraseIndex
 from guarded_core.provenance.reading import Reading
-from guarded_core.provenance.runs import WordRuns
+from guarded_core.provenance.room import Room
+from guarded_core.provenance.runs import MAX_RUN, WordRuns, pieces
 from guarded_core.provenance.spoken import Spoken
 from guarded_core.provenance.utterance import utterance
 from guarded_core.provenance.values import (
@@ -31,9 +32,10 @@ from guarded_core.provenance.values import (
     plain,
     proper_names,
     words,
+    words_at,
 )
 
-MAX_WORDS = 1_000_000
+MAX_BYTES = 3_000_000  # of what was returned; the user's own words have a room of theirs
 MAX_TOKENS = 200_000
 MAX_RECORDS = 20_000
 MAX_SIGHTINGS = 32
@@ -41,8 +43,9 @@ MAX_PROPOSED = 10_000
 MAX_SECRETS = 20_000
 MAX_UNREAD = 8_192
 MAX_UNREAD_OUTPUTS = 64
-_MIN_SECRET, _SECRET_WORDS = 4, 8
+_MIN_SECRET = 4
 _MAX_TYPED = 256
+_TOKEN, _SIGHTING, _SOURCE, _PROPOSED, _GROUP, _LEAF = 240, 40, 180, 480, 600, 160
 _SECRET_WORD = re.compile(r"\w+")
 _RANK = {origin: rank for rank, origin in enumerate(Origin)}
 _PASTED, _PASTED_LABELS = "pasted text", Labels(named_by=("text",))
@@ -88,20 +91,21 @@ class Provenance:
 
     def __init__(self, principal: str = "", *, is_complete: bool = True) -> None:
         self._lock = threading.Lock()
+        self._room = room = Room(MAX_BYTES)
         self._spoken = Spoken()
         self._tokens: dict[Token, list[_Source]] = {}
         self._codes: dict[str, list[_Source]] = {}
         self._count = 0
         self._named: dict[str, _Named] = {}
-        self._trusted = PhraseIndex[_Source](MAX_WORDS)
-        self._seen = PhraseIndex[_Source](MAX_WORDS)
-        self._secrets = WordRuns[_Source](MAX_SECRETS)
+        self._trusted = PhraseIndex[_Source](room)
+        self._seen = PhraseIndex[_Source](room)
+        self._secrets = WordRuns[_Source](MAX_SECRETS, room)
         self._proposed: set[Token] = set()
-        self._echoes = WordRuns[None](MAX_PROPOSED)
-        self._near = Lookalikes()
+        self._echoes = WordRuns[None](MAX_PROPOSED, room)
+        self._near = Lookalikes(room)
         self._unread: list[Reading] = []
         self._unread_characters = 0
-        self._is_complete = is_complete
+        self._has_all = is_complete
         self._self: set[str] = set()
         self.known_as(principal)
 
@@ -157,25 +161,27 @@ class Provenance:
         found, is_whole = leaves(output)
         reading = Reading(tool, call_id, labels, arguments or {}, found)
         with self._lock:
-            self._is_complete = self._is_complete and is_whole
+            self._has_all = self._has_all and is_whole
             self._unread.append(reading)
-            self._unread_characters += sum(len(leaf.text) for leaf in reading.leaves)
+            self._unread_characters += sum(len(leaf.text) + _LEAF for leaf in reading.leaves)
             if self._unread_characters > MAX_UNREAD or len(self._unread) > MAX_UNREAD_OUTPUTS:
                 self._read()
 
     def missed(self) -> None:
         """Take note that something was returned unseen: nothing counts as the only one of its kind any more."""
-        self._is_complete = False
+        self._has_all = False
 
     def _read(self) -> None:
         """Index what came in: at once where it is much, else when somebody asks; most small outputs are never asked."""
         unread, self._unread, self._unread_characters = self._unread, [], 0
+        if self._room.is_full:
+            return
         try:
             for reading in unread:
                 self._propose(reading.arguments)
                 self._take_in(reading)
         except Exception:
-            self._is_complete = False
+            self._has_all = False
             raise
 
     def _say(self, text: str) -> None:
@@ -185,19 +191,21 @@ class Provenance:
     def _propose(self, arguments: Mapping[str, Any]) -> None:
         for leaf in leaves(arguments)[0]:
             mentioned = [(kind, raw) for kind, _, raw in identifiers(normalised(leaf.text))]
-            for kind, value in [(detect(leaf.text), leaf.text), *mentioned]:
+            for kind, value in [(_looks(leaf.text), leaf.text), *mentioned]:
                 if _RANK[self._trace(kind, value)[0].origin] <= _RANK[Origin.NAMED]:
                     continue
+                if kind is Kind.VERBATIM:
+                    for piece in pieces(words(normalised(value))):
+                        self._echoes.add(piece, None)
+                    kind = Kind.PHRASE
                 form = canonical(kind, value)
-                if form is None:
+                if form is None or (kind, form) in self._proposed:
                     continue
-                if len(self._proposed) >= MAX_PROPOSED:
-                    self._is_complete = False
+                if len(self._proposed) >= MAX_PROPOSED or not self._room.take(_PROPOSED + 4 * len(form)):
+                    self._has_all = False
                     return
                 self._proposed.add((kind, form))
                 self._proposed.add((Kind.ID, value))
-                if kind is Kind.PHRASE:
-                    self._echoes.add(form.split(" "), None)
 
     def _take_in(self, reading: Reading) -> None:
         for record in reading.records():
@@ -207,17 +215,24 @@ class Provenance:
             for group in groups:
                 if len(group.records) < 2:
                     group.records.add(reading.digest(record))
+            sources: dict[_Source, _Source] = {}
             for leaf in record:
-                self._take_in_leaf(reading, leaf, names, groups, own)
+                self._take_in_leaf(reading, leaf, names, groups, own, sources)
 
     def _group(self, name: str) -> _Named | None:
         group = self._named.get(name)
-        if group is None and len(self._named) < MAX_RECORDS:
+        if group is None and len(self._named) < MAX_RECORDS and self._room.take(_GROUP + len(name)):
             group = self._named[name] = _Named()
         return group
 
     def _take_in_leaf(
-        self, reading: Reading, leaf: Leaf, names: tuple[str, ...], groups: list[_Named], own: bool | None
+        self,
+        reading: Reading,
+        leaf: Leaf,
+        names: tuple[str, ...],
+        groups: list[_Named],
+        own: bool | None,
+        sources: dict[_Source, _Source],
     ) -> None:
         marks, labels = reading.labels.marks(leaf.path), reading.labels
         origin = Origin.MEMBER if labels.members else Origin.UNTRUSTED
@@ -232,6 +247,11 @@ class Provenance:
         source = _Source(
             reading.call_id, reading.tool, names, origin, is_text=is_text, is_id=marks.id, is_person=is_person
         )
+        known = sources.get(source)
+        if known is None:
+            self._room.take(_SOURCE)
+            known = sources[source] = source
+        source = known
         text = normalised(leaf.text)
         if marks.secret:
             self._keep_secret(text, source)
@@ -245,16 +265,22 @@ class Provenance:
                     group.hold(kind, form)
         for code in codes(text):
             self._keep(self._codes, code, source)
-        row = words(text)
-        if origin is Origin.TRUSTED:
-            for part in self._echoes.cut(row):
-                self._trusted.add(part, source)
-        else:
-            self._seen.add(row, source)
+        if origin is not Origin.TRUSTED:
+            self._seen.add(text, source)
+            return
+        placed = words_at(text)
+        for start, end in self._echoes.cut([word for _, word in placed]):
+            from_, to = placed[start][0] if start else 0, placed[end][0] if end < len(placed) else len(text)
+            self._trusted.add(text[from_:to], source)
 
     @property
     def _may_trust(self) -> bool:
-        return not self._echoes.is_full and len(self._proposed) < MAX_PROPOSED
+        return not self._room.is_full and not self._echoes.is_full and len(self._proposed) < MAX_PROPOSED
+
+    @property
+    def _is_complete(self) -> bool:
+        """Whether all that was returned is known: only then is anything the only one of its kind."""
+        return self._has_all and not self._room.is_full
 
     def _see_whole(self, value: str, source: _Source, groups: list[_Named]) -> None:
         kind = detect(value)
@@ -279,18 +305,18 @@ class Provenance:
     def _keep(self, index: dict[Any, list[_Source]], key: Any, source: _Source) -> None:
         sources = index.get(key)
         if sources is None:
-            if self._count >= MAX_TOKENS:
-                self._is_complete = False
+            if self._count >= MAX_TOKENS or not self._room.take(_TOKEN + 2 * len(key if type(key) is str else key[1])):
+                self._has_all = False
                 return
             self._count += 1
             sources = index[key] = []
-        if len(sources) < MAX_SIGHTINGS and source not in sources:
+        if len(sources) < MAX_SIGHTINGS and source not in sources and self._room.take(_SIGHTING):
             sources.append(source)
 
     def _keep_secret(self, text: str, source: _Source) -> None:
         row = _SECRET_WORD.findall(text.casefold())
-        for start in range(0, len(row), _SECRET_WORDS):  # a part of a long secret is one as well
-            run = row[start : start + _SECRET_WORDS]
+        for start in range(0, len(row), MAX_RUN):  # a part of a long secret is one as well
+            run = row[start : start + MAX_RUN]
             if sum(map(len, run)) >= _MIN_SECRET:
                 self._secrets.add(run, source)
 
@@ -311,7 +337,7 @@ class Provenance:
             self._read()
             if spot is not None and self._spoken.approved(spot, text):
                 return _USERS
-            return self._trace(detect(text) if kind == "auto" else Kind(kind), text)
+            return self._trace(_looks(text) if kind == "auto" else Kind(kind), text)
 
     def identifiers(self, text: str) -> Iterator[tuple[Trace, ...]]:
         """The traces of each link, address and account in free text; a malformed link is unknown."""
@@ -319,7 +345,7 @@ class Provenance:
         found = [(kind, raw) for kind, _, raw in identifiers(text, bare=True)]
         with self._lock:
             self._read()
-            traces = [self._trace(kind, raw) for kind, raw in found]
+            traces = [self._trace(kind, raw) for kind, raw in dict.fromkeys(found)]
         if links(text) > sum(kind is Kind.URL for kind, _ in found):
             traces.append(UNKNOWN)
         yield from traces
@@ -346,7 +372,7 @@ class Provenance:
 
     def names(self, text: str) -> Iterator[tuple[Trace, ...]]:
         """The traces of each proper name in free text."""
-        found = list(proper_names(normalised(text)))
+        found = list(dict.fromkeys(proper_names(normalised(text))))
         with self._lock:
             self._read()
             traces = [self._trace(Kind.PHRASE, name) for name in found]
@@ -369,9 +395,11 @@ class Provenance:
         for source in self._tokens.get((kind, form), ()):
             if not (kind is Kind.URL and source.is_secure and is_downgrade(value)):
                 found.update((_traced(origin, source), None) for origin in self._origins(source, kind, form))
-        if kind is Kind.PHRASE:
+        if kind in (Kind.PHRASE, Kind.VERBATIM, Kind.EXACT):
             for index in (self._trusted, self._seen):
-                for source in islice(index.find(form.split(" ")), MAX_SIGHTINGS):
+                hits = index.find(form.split(" ")) if kind is Kind.PHRASE else index.find_exactly(form)
+                sources = {id(source): source for source in islice(hits, MAX_SIGHTINGS)}
+                for source in sources.values():
                     found.update((_traced(origin, source), None) for origin in self._origins(source, kind, form))
         traces = sorted(found, key=lambda trace: _RANK[trace.origin])
         if not traces:
@@ -397,6 +425,12 @@ class Provenance:
                 yield Origin.MENTIONED
             elif self._is_linked(name):
                 yield Origin.MENTIONED
+
+
+def _looks(value: str) -> Kind:
+    """The kind that a value is compared as where the policy names none."""
+    kind = detect(value)
+    return Kind.VERBATIM if kind is Kind.PHRASE else kind
 
 
 def _traced(origin: Origin, source: _Source) -> Trace:

@@ -3,60 +3,69 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Generic, TypeVar
+
+from guarded_core.provenance.room import Room
 
 S = TypeVar("S")
 
-_MAX_ALIKE = 256
+MAX_RUN = 8
+_RUN = 320
+
+
+def pieces(words: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Runs of at most eight words that cover `words`; where they do not divide evenly, the last two overlap."""
+    for start in range(0, len(words), MAX_RUN):
+        yield words[max(0, min(start, len(words) - MAX_RUN)) : start + MAX_RUN]
 
 
 class WordRuns(Generic[S]):
     """A bounded set of runs of words, each with where it came from.
 
     Args:
-        limit: runs that are kept; once it is reached, `is_full` says so.
+        limit: runs that are kept; once it, or the room, is full, `is_full` says so.
+        room: what it may take.
     """
 
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._count = 0
-        self._by_first: dict[str, dict[tuple[str, ...], S]] = {}
+    def __init__(self, limit: int, room: Room) -> None:
+        self._limit, self._room = limit, room
+        # By their hashes; two runs of one hash only make for a question more.
+        self._runs: dict[int, S] = {}
+        self._lengths: dict[int, int] = {}  # a bit for each length of the runs that begin with that word
         self.is_full = False
 
     def add(self, words: Sequence[str], source: S) -> None:
-        """Take in a run; an empty one is none."""
-        if not words:
+        """Take in a run of at most eight words; an empty one is none."""
+        run = hash(tuple(words))
+        if not words or run in self._runs:
             return
-        runs = self._by_first.setdefault(words[0], {})
-        if tuple(words) in runs:
-            return
-        # Many runs that begin alike would make looking for them slow.
-        if self._count >= self._limit or len(runs) >= _MAX_ALIKE:
+        if len(words) > MAX_RUN:
+            raise ValueError("a run has at most eight words")
+        if len(self._runs) >= self._limit or not self._room.take(_RUN):
             self.is_full = True
             return
-        self._count += 1
-        runs[tuple(words)] = source
+        self._runs[run] = source
+        first = hash(words[0])
+        self._lengths[first] = self._lengths.get(first, 0) | 1 << len(words)
 
     def find(self, words: Sequence[str]) -> Iterator[tuple[int, int, S]]:
         """Where the runs stand in `words`: start, end, and where the run came from."""
-        if not self._by_first:
+        if not self._runs:
             return
         for place, word in enumerate(words):
-            for run, source in self._by_first.get(word, {}).items():
-                if tuple(words[place : place + len(run)]) == run:
-                    yield place, place + len(run), source
+            lengths = self._lengths.get(hash(word), 0)
+            while lengths:
+                length = lengths.bit_length() - 1
+                lengths ^= 1 << length
+                run = hash(tuple(words[place : place + length]))
+                if place + length <= len(words) and run in self._runs:
+                    yield place, place + length, self._runs[run]
 
-    def cut(self, words: list[str]) -> list[list[str]]:
-        """What is left of `words` between the runs that stand in it."""
+    def cut(self, words: list[str]) -> list[tuple[int, int]]:
+        """The stretches of `words` between the runs that stand in it, from and to."""
         inside = [False] * len(words)
         for start, end, _ in self.find(words):
             inside[start:end] = [True] * (end - start)
-        if True not in inside:
-            return [words]
-        left: list[list[str]] = [[]]
-        for word, is_inside in zip(words, inside, strict=True):
-            if is_inside:
-                left.append([])
-            else:
-                left[-1].append(word)
-        return [part for part in left if part]
+        ends = [0, *(place for place in range(1, len(words)) if inside[place] != inside[place - 1]), len(words)]
+        return [(start, end) for start, end in pairwise(ends) if start < end and not inside[start]]

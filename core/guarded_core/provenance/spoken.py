@@ -9,6 +9,7 @@ from typing import Any
 from guarded_core.provenance.labels import leaves
 from guarded_core.provenance.origin import Spot
 from guarded_core.provenance.phrases import PhraseIndex
+from guarded_core.provenance.room import Room
 from guarded_core.provenance.values import (
     MAX_IDENTIFIER,
     Kind,
@@ -19,10 +20,10 @@ from guarded_core.provenance.values import (
     named,
     normalised,
     quantities,
-    words,
 )
 
-MAX_WORDS = 100_000
+MAX_BYTES = 1_000_000
+_VALUE = 400
 MAX_APPROVED = 10_000
 # A number is an id only where it is said to be one: "June 13" names no file.
 _NUMERIC_ID = re.compile(r"(?:#|\b(?:id|no|nr|number)\b[.:]?)\s*['\"]?(\d+)|['\"](\d+)['\"]", re.IGNORECASE | re.ASCII)
@@ -35,17 +36,17 @@ class Spoken:
     def __init__(self) -> None:
         self._tokens: set[Token] = set()
         self._secure: set[str] = set()
-        self._phrases = PhraseIndex[bool](MAX_WORDS)
+        self._room = Room(MAX_BYTES)
+        self._phrases = PhraseIndex[bool](self._room)
         self._names: set[str] = set()
         self._codes: set[str] = set()
         self._approved: set[tuple[Spot, str]] = set()
 
     def say(self, text: str) -> list[Token]:
-        """Take in a turn of the user's; its addresses and links. Beyond 100,000 words, what is said is not known."""
+        """Take in a turn of the user's; its addresses and links. What does not fit is not known."""
         text = normalised(text)
-        row = words(text)
-        self._phrases.add(row, True)
-        if self._phrases.is_full:
+        self._phrases.add(text, True)
+        if not self._room.take(_VALUE * (1 + text.count(" ")) + 4 * len(text)):
             return []
         found = []
         for kind, form, raw in identifiers(text, by_user=True):
@@ -83,6 +84,8 @@ class Spoken:
         """Whether the user said it: `form` is the canonical form of `value`."""
         if (kind, form) in self._tokens:
             return not (kind is Kind.URL and is_downgrade(value) and form in self._secure)
+        if kind in (Kind.VERBATIM, Kind.EXACT):
+            return any(self._phrases.find_exactly(form))
         return kind is Kind.PHRASE and self.mentions(form)
 
     def mentions(self, phrase: str) -> bool:

@@ -25,7 +25,8 @@ class Kind(StrEnum):
     DATE = "date"
     ID = "id"  # exact, printable ASCII
     EXACT = "exact"  # exact: passwords
-    PHRASE = "phrase"  # whole words, case-folded
+    PHRASE = "phrase"  # whole words, case-folded: names
+    VERBATIM = "verbatim"  # sign by sign, as it stands by itself in a text
 
 
 Token = tuple[Kind, str]
@@ -54,6 +55,7 @@ _NUMBER = re.compile(
 _DATE = re.compile(r"(?<![\w-])\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2})?)?(?![\w-])", re.ASCII)
 _DIGIT, _DIGITS = re.compile(r"\d", re.ASCII), re.compile(r"[A-Za-z]{2}\d{2}", re.ASCII)
 _WORD = re.compile(r"\w+(?:['\u2019&.@/+-]\w+)*")
+_PHRASE = re.compile(rf"{_WORD.pattern}(?:[ ,]+{_WORD.pattern})*[.]?")
 _PLAIN_NUMBER = re.compile(r"-?\d+(?:\.\d+)?", re.ASCII)
 # Invisible: zero-width, soft hyphen, bidirectional controls.
 _FORMAT = dict.fromkeys([0xAD, 0x200B, 0x200C, 0x200D, 0x2060, 0xFEFF, *range(0x202A, 0x202F), *range(0x2066, 0x206A)])
@@ -66,7 +68,20 @@ def normalised(text: str) -> str:
 
 def words(text: str) -> list[str]:
     """The case-folded words of normalised text; an address or a number with its inner dots is one word."""
-    return _WORD.findall(text.casefold())
+    return [_bare(word) for word in _WORD.findall(text.casefold())]
+
+
+def words_at(text: str) -> list[tuple[int, str]]:
+    """The same, each with its place."""
+    if text.isascii():
+        return [(found.start(), _bare(found.group())) for found in _WORD.finditer(text.lower())]
+    # Folding may make a text longer, and then move its words.
+    return [(found.start(), _bare(found.group().casefold())) for found in _WORD.finditer(text)]
+
+
+def _bare(word: str) -> str:
+    """Without the ending of "Anna's"."""
+    return word[:-2] if word[-2:] in ("'s", "\u2019s") else word
 
 
 def canonical(kind: Kind, value: str) -> str | None:
@@ -77,6 +92,8 @@ def canonical(kind: Kind, value: str) -> str | None:
         return value
     if kind is Kind.PHRASE:
         return phrase(value)
+    if kind is Kind.VERBATIM:
+        return value if len(value) >= _MIN_PHRASE and value.isprintable() else None
     # Identifiers are printable ASCII; a look-alike from another script does not match.
     if not value.isascii() or not value.isprintable() or value != value.strip():
         return None
@@ -100,6 +117,8 @@ def phrase(value: str) -> str | None:
     """The words of a value that is in normal form, joined by blanks."""
     if len(value) > _MAX_PHRASE or normalised(value) != value:
         return None
+    if _PHRASE.fullmatch(value) is None:
+        return None  # signs between the words, or around them, that mean something to a shell, a path or a query
     found = " ".join(words(value))
     return found if len(found) >= _MIN_PHRASE else None
 
