@@ -47,5 +47,5 @@ if __name__ == "__main__":
         for message in agent.invoke(question)["messages"][2::2]:
             print(message.content)
     print(ORDERS)
-    for event in guard.audit.events:
+    for event in guard.trail.events():
         print(f"{event.outcome:10} {event.tool:10} {event.code or ''}")

@@ -79,5 +79,5 @@ if __name__ == "__main__":
             reply = client.post("/ask", json={"text": "Cancel order 7"}, headers=headers)
             print(reply.status_code, reply.json().get("answer", ""))
     print("shown:", [turn.tool_names for turn in model.seen[::2]])
-    for event in guard.audit.events:
+    for event in guard.trail.events():
         print(f"{event.outcome:10} {event.tool:12} {event.principal}")

@@ -79,5 +79,5 @@ if __name__ == "__main__":
             if message.type == "tool":
                 print("supervisor:", message.content)
     print(PUBLISHED)
-    for event in guard.audit.events:
+    for event in guard.trail.events():
         print(f"{event.outcome:10} {event.tool:14} {event.principal:10} {' for '.join(event.on_behalf_of)}")

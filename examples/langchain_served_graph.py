@@ -53,5 +53,5 @@ if __name__ == "__main__":
     for login in ("login-1", "login-2", "made-up"):
         answer = graph.invoke({"messages": [("user", "Any mail?")]}, context=Run(login))
         print(f"{login}: {answer['messages'][-1].text}")
-    for event in guard.audit.events:
+    for event in guard.trail.events():
         print(f"{event.outcome:10} {event.tool:10} {event.principal or 'nobody'}")

@@ -68,4 +68,4 @@ if __name__ == "__main__":
     messages = enter(Command(resume={"decisions": [edit]}), "lee")["messages"]
     print(messages[-2].content)
     print(messages[-1].content)
-    print("approved by:", ", ".join(guard.audit.events[-1].approved_by))  # type: ignore[union-attr]
+    print("approved by:", ", ".join(guard.trail.recent[-1][1].approved_by))

@@ -45,7 +45,7 @@ async def main() -> None:
     with guard.session("customer-17", tools=["find_order", "refund"], max_calls=10):  # +
         print(await agent.run("My order 1001 is broken. I want my money back."))
     print(ORDERS)
-    for event in guard.audit.events:
+    for event in guard.trail.events():
         print(f"{event.outcome:10} {event.tool:10} {event.code or ''}")
 
 

@@ -70,7 +70,7 @@ async def main() -> None:
         print(await handler)
         print("calls left:", session.remaining_calls)
     print("notes:", NOTES)
-    for event in guard.audit.events:
+    for event in guard.trail.events():
         print(f"{event.outcome:10} {event.tool:10} {event.code or ''}")
 
 

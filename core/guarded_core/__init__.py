@@ -36,6 +36,7 @@ from guarded_core.audit.durable import DurableToolAuditTrail
 from guarded_core.audit.event import AuditEvent, Outcome
 from guarded_core.audit.memory import InMemoryToolAuditTrail
 from guarded_core.audit.sink import TeeSink, ToolAuditSink
+from guarded_core.audit.trail import Trail
 from guarded_core.ground.errors import (
     AnsweredByPerson,
     ApprovalPayloadMismatch,
@@ -153,6 +154,7 @@ __all__ = [
     "ToolSettings",
     "ToolSpec",
     "ToolView",
+    "Trail",
     "Unauthorized",
     "Vote",
     "load_policy",

@@ -16,12 +16,12 @@ from guarded_core.approvals.decisions import Approvals
 from guarded_core.audit.chain import AuditKeys, KeysLike
 from guarded_core.audit.memory import InMemoryToolAuditTrail
 from guarded_core.audit.sink import ToolAuditSink
+from guarded_core.audit.trail import Trail, trail_of
 from guarded_core.ground.errors import DuplicateTool, GuardConfigurationError, InvalidTool, ToolExecutionError
 from guarded_core.ground.shown import Shown
 from guarded_core.ground.wording import counted
 from guarded_core.pipeline.call import Authority, Call
 from guarded_core.pipeline.flow import enforce, refusal
-from guarded_core.pipeline.reconcile import reconcile
 from guarded_core.pipeline.steps import Services, arun, run
 from guarded_core.policy.policy import DEFAULT_MAX_CALLS, ToolExecutionPolicy
 from guarded_core.preview.coverage import Coverage, coverage
@@ -34,6 +34,7 @@ from guarded_core.rules.state import StateStore
 from guarded_core.session import ToolExecutionContext, current_context
 from guarded_core.store.base import Store
 from guarded_core.store.memory import MemoryStore
+from guarded_core.store.reconcile import reconcile
 from guarded_core.tools.port import ToolPort, UnreadablePort
 from guarded_core.tools.spec import ToolRisk, ToolSpec
 
@@ -62,6 +63,11 @@ class Guard(Shown):
         identify: finds the session of a framework's runtime, where a server has no place for a ``with``.
         max_denials: denied calls after which a session is over.
         max_pending: approval requests that may wait in one session.
+
+    Attributes:
+        trail: what happened, to be read, verified and completed, wherever it is kept: in the store, behind `audit`, or
+            in memory. Where `audit` only takes events, reading raises ToolAuditTrailError("write_only").
+        audit: where events go, beside a store that keeps the trail; None where they go nowhere else.
 
     Raises:
         GuardConfigurationError, ToolAuditTrailError: something named here cannot be used.
@@ -93,7 +99,8 @@ class Guard(Shown):
         self.state = state or StateStore()
         audit_keys = AuditKeys.of(keys)
         self.store: Store = _open_store(store, audit_keys)
-        self.audit = _open_trail(audit, audit_keys, self.store)
+        self.audit = _open_sink(audit, audit_keys, self.store)
+        self.trail: Trail = (self.store.trail() if self.store.keeps_trail else None) or trail_of(self.audit)
         self._opened = [own for own, given in ((self.audit, audit), (self.store, store)) if own is not given]
         self.approvals = Approvals(self.store)
         self._approver = in_turn(approver, self.store)
@@ -517,7 +524,7 @@ def _open_store(store: Store | str | None, keys: AuditKeys | None) -> Store:
     return SqlStore.open(store, keys=keys)
 
 
-def _open_trail(audit: ToolAuditSink | str | Path | None, keys: AuditKeys | None, store: Store) -> ToolAuditSink | None:
+def _open_sink(audit: ToolAuditSink | str | Path | None, keys: AuditKeys | None, store: Store) -> ToolAuditSink | None:
     if isinstance(audit, str | Path):
         from guarded_core.audit.durable import DurableToolAuditTrail
 

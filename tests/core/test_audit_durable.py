@@ -675,14 +675,14 @@ def test_forked_child_does_not_write(path: Path, trail: DurableToolAuditTrail) -
     assert numbers(path) == [1, 3]
 
 
-# Settling and showing
+# Reconciling and showing
 
 
-def test_settling_records_who_and_why(path: Path, trail: DurableToolAuditTrail) -> None:
+def test_reconciling_records_who_and_why(path: Path, trail: DurableToolAuditTrail) -> None:
     """A call without an outcome gets one: the Authorized event's fields, the code "reconciled", who and why."""
     lost = event(2, Outcome.AUTHORIZED, principal="user-17", approved_by=("ann",))
     trail.append(lost)
-    settled = trail.settle("call-2", Outcome.FAILED, by="lee", reason="the bank has no such transfer")
+    settled = trail.reconcile("call-2", Outcome.FAILED, by="lee", reason="the bank has no such transfer")
     assert settled == replace(
         lost,
         outcome=Outcome.FAILED,
@@ -693,10 +693,20 @@ def test_settling_records_who_and_why(path: Path, trail: DurableToolAuditTrail) 
     )
     assert list(trail.events())[-1] == settled
     assert trail.unsettled() == ()
-    again = code_of(lambda: trail.settle("call-2", Outcome.FAILED, by="lee", reason="again"))
+    again = code_of(lambda: trail.reconcile("call-2", Outcome.FAILED, by="lee", reason="again"))
     assert (
-        again == code_of(lambda: trail.settle("call-1", Outcome.FAILED, by="lee", reason="denied")) == "not_unsettled"
+        again
+        == code_of(lambda: trail.reconcile("call-1", Outcome.FAILED, by="lee", reason="denied"))
+        == "not_unsettled"
     )
+
+
+def test_settle_is_the_old_name_of_reconcile(trail: DurableToolAuditTrail) -> None:
+    """It still works, and warns."""
+    trail.append(event(2, Outcome.AUTHORIZED))
+    with pytest.warns(DeprecationWarning, match="reconcile"):
+        settled = trail.settle("call-2", Outcome.FAILED, by="lee", reason="asked")
+    assert list(trail.events())[-1] == settled
 
 
 @pytest.mark.parametrize(
@@ -708,12 +718,12 @@ def test_settling_records_who_and_why(path: Path, trail: DurableToolAuditTrail) 
         (Outcome.FAILED, "l" * 300, "x"),
     ],
 )
-def test_settling_takes_an_outcome_a_person_and_a_reason(
+def test_reconciling_takes_an_outcome_a_person_and_a_reason(
     trail: DurableToolAuditTrail, outcome: Outcome, by: str, reason: str
 ) -> None:
     """No final outcome, nobody, no reason: refused, and the call stays unsettled."""
     trail.append(event(2, Outcome.AUTHORIZED))
-    assert code_of(lambda: trail.settle("call-2", outcome, by=by, reason=reason)) == "invalid_event"
+    assert code_of(lambda: trail.reconcile("call-2", outcome, by=by, reason=reason)) == "invalid_event"
     assert [e.call_id for e in trail.unsettled()] == ["call-2"]
 
 

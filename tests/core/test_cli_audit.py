@@ -197,31 +197,39 @@ def test_export_writes_a_new_file_and_over_none(path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_unsettled_and_settle(path: Path) -> None:
-    """The call without an outcome is listed, settled with who and why, and then listed no more."""
+def test_unsettled_and_reconcile(path: Path) -> None:
+    """The call without an outcome is listed, reconciled with who and why, and then listed no more."""
     lines = guarded(path, "unsettled").stdout.splitlines()
     assert len(lines) == 2
     assert "call-3" in lines[1]
     words = ("call-3", "--outcome", "failed", "--by", "lee", "--reason", "asked the bank")
-    assert guarded(path, "settle", *words).stdout == "settled: refund failed\n"
+    assert guarded(path, "reconcile", *words).stdout == "reconciled: refund failed\n"
     assert guarded(path, "unsettled").stdout == "no events\n"
     *_, (_, last) = read(path, {"k": SECRET})
     assert (last.outcome, last.code, last.approved_by) == (Outcome.FAILED, "reconciled", ("lee",))
     assert last.approval_reason == "asked the bank"
-    again = guarded(path, "settle", *words)
+    again = guarded(path, "reconcile", *words)
     assert (again.exit_code, again.stderr) == (1, f"{path}: not_unsettled: no call of that id waits for an outcome\n")
 
 
+def test_settle_is_the_old_name_of_reconcile(path: Path) -> None:
+    """What scripts call still works, and says its new name on the error output."""
+    settled = guarded(path, "settle", "call-3", "--outcome", "failed", "--by", "lee", "--reason", "asked the bank")
+    assert (settled.exit_code, settled.stdout) == (0, "reconciled: refund failed\n")
+    assert settled.stderr == "guarded audit settle is guarded audit reconcile now\n"
+    assert guarded(path, "unsettled").stdout == "no events\n"
+
+
 @pytest.mark.parametrize("outcome", ["denied", "authorized", "fine"])
-def test_settle_takes_final_outcomes_only(path: Path, outcome: str) -> None:
+def test_reconcile_takes_final_outcomes_only(path: Path, outcome: str) -> None:
     """Succeeded, failed or unknown; anything else is a usage error."""
-    assert guarded(path, "settle", "call-3", "--outcome", outcome, "--by", "lee", "--reason", "x").exit_code == 2
+    assert guarded(path, "reconcile", "call-3", "--outcome", outcome, "--by", "lee", "--reason", "x").exit_code == 2
 
 
-def test_settle_waits_for_no_running_writer(path: Path) -> None:
-    """While a process has the trail, it cannot be settled from outside."""
+def test_reconcile_waits_for_no_running_writer(path: Path) -> None:
+    """While a process has the trail, it cannot be reconciled from outside."""
     with DurableToolAuditTrail.open(path, keys={"k": SECRET}):
-        result = guarded(path, "settle", "call-3", "--outcome", "failed", "--by", "lee", "--reason", "x")
+        result = guarded(path, "reconcile", "call-3", "--outcome", "failed", "--by", "lee", "--reason", "x")
     assert result.stderr.startswith(f"{path}: locked: ")
 
 
@@ -234,10 +242,10 @@ def test_repair_keeps_the_torn_bytes(path: Path) -> None:
     assert guarded(path, "verify").stdout.startswith("intact: 5 records in 2 segments\n")
 
 
-@pytest.mark.parametrize("command", ["verify", "show", "export", "unsettled", "repair", "settle"])
+@pytest.mark.parametrize("command", ["verify", "show", "export", "unsettled", "repair", "reconcile"])
 def test_no_command_makes_a_trail(path: Path, command: str) -> None:
     """A path with no trail is an error, and stays without one."""
-    more = {"repair": ["--by", "x"], "settle": ["c", "--outcome", "failed", "--by", "x", "--reason", "y"]}
+    more = {"repair": ["--by", "x"], "reconcile": ["c", "--outcome", "failed", "--by", "x", "--reason", "y"]}
     keys = {"GUARDED_AUDIT_KEYS": str(path.with_name("keys"))}
     absent = path.with_name("absent.log")
     result = CliRunner(env=keys).invoke(app, [command, str(absent), *more.get(command, [])])

@@ -114,12 +114,12 @@ def test_show_and_export(path: Path) -> None:
 
 @pytest.mark.parametrize("claims", [True, False])
 @pytest.mark.parametrize("outcome", ["succeeded", "failed", "unknown"])
-def test_unsettled_and_settle(path: Path, claims: bool, outcome: str) -> None:
-    """A call without an outcome is listed, settled in trail and ledger with who and why, and then listed no more."""
+def test_unsettled_and_reconcile(path: Path, claims: bool, outcome: str) -> None:
+    """A call without an outcome is listed, reconciled in trail and ledger with who and why, and then listed no more."""
     call_id = abandoned(path, claims=claims)
     assert call_id in guarded(path, "unsettled").stdout
     words = (call_id, "--outcome", outcome, "--by", "lee", "--reason", "asked the bank")
-    assert guarded(path, "settle", *words).stdout == f"settled: refund {outcome}\n"
+    assert guarded(path, "reconcile", *words).stdout == f"reconciled: refund {outcome}\n"
     assert guarded(path, "unsettled").stdout == "no events\n"
     with sql.SqlStore.open(f"sqlite:///{path}", keys=KEYS) as store:
         *_, last = store.trail()
@@ -128,7 +128,7 @@ def test_unsettled_and_settle(path: Path, claims: bool, outcome: str) -> None:
     assert last.approval_reason == "asked the bank"
     states = {"succeeded": CallState.DONE, "failed": CallState.NOT_EXECUTED, "unknown": CallState.UNKNOWN}
     assert (entry.state if entry else None) == (states[outcome] if claims else None)
-    again = guarded(path, "settle", *words)
+    again = guarded(path, "reconcile", *words)
     assert (again.exit_code, again.stderr) == (1, "the store: not_unsettled: no call of that id waits for an outcome\n")
     assert guarded(path, "verify").stdout.startswith("intact: 5 records of 3 writers\n")
 

@@ -1,12 +1,13 @@
-"""The durable audit trail: a file that one process writes, each record sealed and on the disk before it counts."""
+"""The durable audit trail: a file that one process writes, each record sealed and on the disk before it counts.
+
+`DurableToolAuditTrail` writes it, `FileTrail` only reads: nothing is locked for that, and nothing is written.
+"""
 
 from __future__ import annotations
 
-import threading
-import time
+import warnings
 import weakref
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable, Collection, Iterable, Iterator
 from os import PathLike
 from typing import Any, ClassVar, Self
 
@@ -17,8 +18,9 @@ from guarded_core.audit.files import trail_path
 from guarded_core.audit.frames import encode_event
 from guarded_core.audit.group_commit import GroupCommit
 from guarded_core.audit.room import Room
-from guarded_core.audit.trail import Trail
-from guarded_core.audit.verify import read, settled, unsettled
+from guarded_core.audit.trail import Filter, Trail, append_word
+from guarded_core.audit.verify import Verification, read, verify
+from guarded_core.audit.walk import Progress, load_head
 from guarded_core.audit.writer import Item, Pending, TrailWriter
 from guarded_core.ground.errors import ToolAuditTrailError
 
@@ -26,7 +28,46 @@ DEFAULT_BYTES = 16 * 1024 * 1024
 DEFAULT_RECORDS = 4096
 
 
-class DurableToolAuditTrail(Trail):
+class FileTrail(Trail):
+    """The events of the trail at a path, whoever writes it; each is verified on its way.
+
+    A fault raises when the reading comes to it: what was yielded before is verified, what was cut from the end shows at
+    the end. `guarded_core.audit.walk.walk` names the faults.
+
+    Args:
+        path: the trail's, as it was opened.
+        keys: as it was opened, those of older records included.
+        first_segment: begin with this one, where the segments before it were archived.
+    """
+
+    def __init__(self, path: str | PathLike[str], keys: KeysLike = None, *, first_segment: int = 1) -> None:
+        self._path = trail_path(path)
+        self._keys = AuditKeys.of(keys)
+        self._first_segment = first_segment
+
+    def numbered(self, wanted: Filter, *, progress: Progress | None = None) -> Iterator[tuple[int, AuditEvent]]:
+        """The events that match, with their numbers; the whole trail is read and verified for them."""
+        return wanted.of(read(self._path, self._keys, first_segment=self._first_segment, progress=progress))
+
+    def verify(self, anchors: Iterable[Head] = (), *, progress: Progress | None = None) -> Verification:
+        """Check every byte, as `guarded_core.audit.verify.verify`."""
+        return verify(self._path, self._keys, anchor=anchors, first_segment=self._first_segment, progress=progress)
+
+    def __len__(self) -> int:
+        return self.verify().records
+
+    def reconcile(self, call_id: str, outcome: Outcome, *, by: str, reason: str) -> AuditEvent:
+        """As `Trail.reconcile`; the trail is opened for it, so nobody else may be writing it."""
+        if load_head(self._path) is None:
+            raise ToolAuditTrailError("no_trail", "there is no trail")  # opening would begin one
+        with DurableToolAuditTrail.open(self._path, keys=self._keys, auto_rotate=True) as trail:
+            return trail.reconcile(call_id, outcome, by=by, reason=reason, first_segment=self._first_segment)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>"
+
+
+class DurableToolAuditTrail(FileTrail):
     """Appends events to a file, each chained to the one before and synced to the disk before `append` returns.
 
     Made by `open`. One process writes it, with as many threads and tasks as it likes: those that append at the same
@@ -37,11 +78,9 @@ class DurableToolAuditTrail(Trail):
     blocking: ClassVar[bool] = True
 
     def __init__(self, writer: TrailWriter, path: str, keys: AuditKeys | None) -> None:
+        super().__init__(path, keys)
         self._writer = writer
-        self._path = path
-        self._keys = keys
         self._group: GroupCommit[Item] = GroupCommit(writer.commit)
-        self._settling = threading.Lock()
         self._close = weakref.finalize(self, _close, writer, self._group)
 
     @classmethod
@@ -132,35 +171,42 @@ class DurableToolAuditTrail(Trail):
         head: Head = self._control(self._writer.head)
         return head
 
-    def events(self, *, first_segment: int = 1) -> Iterator[AuditEvent]:
-        """Read the trail from its first record on, verifying. Raises as `guarded_core.audit.verify.read`."""
-        return (event for _, event in read(self._path, self._keys, first_segment=first_segment))
+    def heads(self) -> tuple[Head, ...]:
+        """Its one `head`."""
+        return (self.head(),)
 
-    def unsettled(self, *, first_segment: int = 1) -> tuple[AuditEvent, ...]:
+    def events(
+        self,
+        *,
+        principal: str | None = None,
+        tool: str | None = None,
+        outcome: Outcome | Collection[Outcome] | None = None,
+        call_id: str | None = None,
+        since_ns: int = 0,
+        last: int | None = None,
+        first_segment: int = 1,
+    ) -> Iterator[AuditEvent]:
+        """The events that match, read from `first_segment` on, each verified on its way. Args: as of `Filter`."""
+        return self._from(first_segment).events(
+            principal=principal, tool=tool, outcome=outcome, call_id=call_id, since_ns=since_ns, last=last
+        )
+
+    def unsettled(self, *, first_segment: int = 1, progress: Progress | None = None) -> tuple[AuditEvent, ...]:
         """The Authorized events without an outcome, calls in flight among them. Raises as `events`."""
-        return unsettled(self._path, self._keys, first_segment=first_segment)
+        return self._from(first_segment).unsettled(progress=progress)
+
+    def reconcile(self, call_id: str, outcome: Outcome, *, by: str, reason: str, first_segment: int = 1) -> AuditEvent:
+        """As `Trail.reconcile`; looks from `first_segment` on, where earlier ones were archived."""
+        of_call = self.events(call_id=call_id, first_segment=first_segment)
+        return append_word(self, of_call, outcome, by=by, reason=reason)
 
     def settle(self, call_id: str, outcome: Outcome, *, by: str, reason: str, first_segment: int = 1) -> AuditEvent:
-        """Record what somebody found out about a call that a crash left without an outcome.
+        """Deprecated: `reconcile`."""
+        warnings.warn("DurableToolAuditTrail.settle is reconcile now", DeprecationWarning, stacklevel=2)
+        return self.reconcile(call_id, outcome, by=by, reason=reason, first_segment=first_segment)
 
-        Args:
-            call_id: of an unsettled call, whose process is no longer running it.
-            outcome: Succeeded, Failed, or Unknown where it cannot be found out.
-            by: who says so; becomes the event's `approved_by`.
-            reason: how they know; becomes its `approval_reason`.
-            first_segment: look from here on, where earlier segments were archived.
-
-        Returns:
-            The event appended: the Authorized one with that outcome and the code "reconciled".
-
-        Raises:
-            ToolAuditTrailError: "not_unsettled", "invalid_event", and as `events` and `append`.
-        """
-        with self._settling:
-            waiting = partial(self.unsettled, first_segment=first_segment)
-            event = settled(waiting, call_id, outcome, by=by, reason=reason, time_ns=time.time_ns())
-            self.append(event)
-            return event
+    def _from(self, first_segment: int) -> FileTrail:
+        return FileTrail(self._path, self._keys, first_segment=first_segment)
 
     @property
     def recent(self) -> tuple[tuple[int, AuditEvent], ...]:

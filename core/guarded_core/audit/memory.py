@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
 from typing import ClassVar
 
-from guarded_core.audit.event import AuditEvent
-from guarded_core.audit.trail import RECENT, Trail
+from guarded_core.audit.chain import Head
+from guarded_core.audit.event import AuditEvent, Outcome
+from guarded_core.audit.trail import Filter, Trail
+from guarded_core.audit.walk import Progress
 from guarded_core.ground.errors import ToolAuditTrailError
+from guarded_core.ground.wording import counted
 
 MAX_CAPACITY = 1_000_000
 
@@ -44,18 +49,65 @@ class InMemoryToolAuditTrail(Trail):
         with self._lock:
             return tuple(self._records)
 
-    @property
-    def recent(self) -> tuple[tuple[int, AuditEvent], ...]:
-        """The newest twenty events with their numbers, oldest first."""
-        return self.records[-RECENT:]
+    def numbered(self, wanted: Filter, *, progress: Progress | None = None) -> Iterator[tuple[int, AuditEvent]]:
+        """The kept events that match, oldest first, with their sequence numbers."""
+        return wanted.of(self.records)
+
+    def verify(self, anchors: Iterable[Head] = (), *, progress: Progress | None = None) -> MemoryVerification:
+        """Say how many events are kept: no chain seals them, and none of `anchors` can be of this trail.
+
+        Raises:
+            ToolAuditTrailError: "head_mismatch", for any anchor.
+        """
+        for _ in anchors:
+            raise ToolAuditTrailError("head_mismatch", "a trail in memory has no chain, so the head is of another one")
+        return MemoryVerification(records=len(self))
 
     @property
-    def events(self) -> tuple[AuditEvent, ...]:
-        """The kept events, oldest first."""
-        return tuple(event for _, event in self.records)
+    def events(self) -> KeptEvents:
+        """The kept events, oldest first, as a tuple: deprecated, call it as `Trail.events`."""
+        return KeptEvents(event for _, event in self.records)
 
     def __len__(self) -> int:
         return len(self._records)
 
     def __repr__(self) -> str:
         return f"<InMemoryToolAuditTrail of {len(self)} events, {self._sequence} appended>"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryVerification:
+    """What a trail in memory can say: its events were not written anywhere, so there is nothing to check them by.
+
+    Attributes:
+        records: how many events are kept.
+        heads: none.
+    """
+
+    records: int
+    heads: tuple[Head, ...] = ()
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """What was found, for people."""
+        return (f"not sealed: {counted(self.records, 'record')} in this process's memory, which no chain covers",)
+
+
+class KeptEvents(tuple[AuditEvent, ...]):
+    """The events of a trail in memory: for one more release a tuple, as `events` was, and called as `Trail.events`."""
+
+    __slots__ = ()
+
+    def __call__(
+        self,
+        *,
+        principal: str | None = None,
+        tool: str | None = None,
+        outcome: Outcome | Collection[Outcome] | None = None,
+        call_id: str | None = None,
+        since_ns: int = 0,
+        last: int | None = None,
+    ) -> Iterator[AuditEvent]:
+        """As `Trail.events`."""
+        wanted = Filter(principal=principal, tool=tool, outcome=outcome, call_id=call_id, since_ns=since_ns, last=last)
+        return (event for _, event in wanted.of(enumerate(self, 1)))

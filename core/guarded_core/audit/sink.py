@@ -32,10 +32,10 @@ class TeeSink:
         if not sinks:
             # An empty tee would keep nothing and never complain.
             raise ValueError("TeeSink needs at least one sink")
-        self._sinks = sinks
+        self.sinks = sinks
         self.blocking = any(getattr(sink, "blocking", True) for sink in sinks)
 
     def append(self, event: AuditEvent) -> None:
         """Keep `event` in every sink. Raises what the first failing sink raises."""
-        for sink in self._sinks:
+        for sink in self.sinks:
             sink.append(event)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from os import PathLike
 
 from guarded_core.audit.chain import AuditKeys, Head, KeysLike
-from guarded_core.audit.event import TERMINAL, AuditEvent, Outcome
+from guarded_core.audit.event import AuditEvent, Outcome
 from guarded_core.audit.files import trail_path
 from guarded_core.audit.frames import frame_event
+from guarded_core.audit.reconcile import check_word, reconciled
+from guarded_core.audit.trail import begun_only
 from guarded_core.audit.walk import Chain, Progress, walk
-from guarded_core.ground.errors import ToolAuditTrailError
+from guarded_core.ground.wording import counted
 
 __all__ = ["Verification", "read", "settled", "unsettled", "verify"]
 
@@ -35,12 +38,26 @@ class Verification:
     closed: bool
     seen: int
 
+    @property
+    def heads(self) -> tuple[Head, ...]:
+        """The one head, as other trails have several."""
+        return (self.head,)
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """What was found, for people."""
+        intact = f"intact: {self.records:,} records in {counted(self.segments, 'segment')}"
+        if self.closed:
+            return (intact,)
+        died = "not closed: it is being written, or its writer died"
+        return (intact, f"{died}; a cut behind record {self.seen:,} would not show")
+
 
 def verify(
     path: str | PathLike[str],
     keys: KeysLike = None,
     *,
-    anchor: Head | None = None,
+    anchor: Head | Iterable[Head] | None = None,
     first_segment: int = 1,
     progress: Progress | None = None,
 ) -> Verification:
@@ -51,7 +68,7 @@ def verify(
     Args:
         path: the trail's, as it was opened.
         keys: as it was opened, those of older records included.
-        anchor: a head kept elsewhere; the trail must contain its position.
+        anchor: a head kept elsewhere, or several; the trail must contain their positions.
         first_segment: begin with this one, where the segments before it were archived.
         progress: called with bytes done and bytes in all.
 
@@ -59,8 +76,8 @@ def verify(
         ToolAuditTrailError: with the code of what is wrong; see `guarded_core.audit.walk.walk`.
     """
     chain = Chain(AuditKeys.of(keys))
-    if anchor is not None:
-        chain.expect(anchor)
+    for head in (anchor,) if isinstance(anchor, Head) else anchor or ():
+        chain.expect(head)
     records = sum(len(lines) for lines in walk(trail_path(path), chain, first=first_segment, progress=progress))
     beside = chain.beside
     return Verification(
@@ -96,32 +113,18 @@ def unsettled(
     After a crash these calls may have run or not: nobody knows but the systems they act on. On a trail that is being
     written, calls in flight are among them.
     """
-    open_calls: dict[str, AuditEvent] = {}
-    for _, event in read(path, keys, first_segment=first_segment, progress=progress):
-        if event.outcome is Outcome.AUTHORIZED:
-            open_calls[event.call_id] = event
-        elif event.outcome.is_terminal:
-            open_calls.pop(event.call_id, None)
-    return tuple(open_calls.values())
+    records = read(path, keys, first_segment=first_segment, progress=progress)
+    return begun_only(event for _, event in records)
 
 
 def settled(
     unsettled: Callable[[], Iterable[AuditEvent]], call_id: str, outcome: Outcome, *, by: str, reason: str, time_ns: int
 ) -> AuditEvent:
-    """The event that ends one of these calls as somebody found out: the Authorized one, with the code "reconciled".
+    """Deprecated: `Trail.reconcile` records it; this only makes the event.
 
     Raises ToolAuditTrailError: "invalid_event" for an outcome that is not one, or blank texts; "not_unsettled".
     """
-    if outcome not in TERMINAL or not by.strip() or not reason.strip():
-        raise ToolAuditTrailError("invalid_event", "settling takes a final outcome, who says so, and why")
-    for event in unsettled():
-        if event.call_id == call_id:
-            return replace(
-                event,
-                outcome=Outcome(outcome),
-                time_ns=time_ns,
-                code="reconciled",
-                approved_by=(by,),
-                approval_reason=reason,
-            )
-    raise ToolAuditTrailError("not_unsettled", "no call of that id waits for an outcome")
+    warnings.warn("guarded_core.audit.verify.settled is Trail.reconcile now", DeprecationWarning, stacklevel=2)
+    outcome = check_word(outcome, by, reason)
+    of_call = [event for event in unsettled() if event.call_id == call_id]
+    return reconciled(of_call, outcome, by=by, reason=reason, time_ns=time_ns)

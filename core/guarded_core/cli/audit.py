@@ -22,8 +22,9 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from guarded_core.audit.card import events_grid
 from guarded_core.audit.chain import Head
 from guarded_core.audit.event import AuditEvent, Outcome
+from guarded_core.audit.trail import Filter
 from guarded_core.audit.walk import Progress as Report
-from guarded_core.cli.trails import Filter, opened
+from guarded_core.cli.trails import is_store, mended, opened
 from guarded_core.display.terminal import grid_rich
 from guarded_core.ground.errors import ToolAuditTrailError
 
@@ -41,7 +42,7 @@ class Format(StrEnum):
 
 
 class FinalOutcome(StrEnum):
-    """What a call can be settled as."""
+    """What a person can find out about a call."""
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -99,7 +100,7 @@ def verify(
 ) -> None:
     """Check that nothing in the trail was changed, removed, moved or cut."""
     with opened(trail, keys, first_segment) as found, _progress("verifying") as report:
-        verified = found.verify(_heads(anchor) if anchor else (), report)
+        verified = found.verify(_heads(anchor) if anchor else (), progress=report)
     for line in verified.lines:
         typer.echo(line)
     if save_head is None:
@@ -121,11 +122,11 @@ def show(
     last: Annotated[int, typer.Option(min=1, help="At most this many, the newest.")] = 50,
 ) -> None:
     """Show events as a table, the newest last."""
-    wanted = Filter(principal=principal, tool=tool, outcomes=outcome, since=since, last=last)
+    wanted = Filter(principal=principal, tool=tool, outcome=outcome, since_ns=since or 0, last=last)
     newest: deque[tuple[int, AuditEvent]] = deque(maxlen=last)
     try:
         with opened(trail, keys, first_segment) as found, _progress("reading") as report:
-            newest.extend(found.events(wanted, report))
+            newest.extend(found.numbered(wanted, progress=report))
     except typer.Exit:
         if newest:  # verified, before the fault
             _print_table(newest)
@@ -146,11 +147,11 @@ def export(
     output: Annotated[Path | None, typer.Option(help="A new file; without, standard output.")] = None,
 ) -> None:
     """Write events as JSON lines or CSV, the oldest first."""
-    wanted = Filter(principal=principal, tool=tool, outcomes=outcome, since=since)
+    wanted = Filter(principal=principal, tool=tool, outcome=outcome, since_ns=since or 0)
     write = _write_csv if format is Format.CSV else _write_jsonl
     if output is None:
         with opened(trail, keys, first_segment) as found:
-            write(found.events(wanted, None), sys.stdout)
+            write(found.numbered(wanted), sys.stdout)
         return
     try:
         # Never over a file that exists: it could be the trail.
@@ -158,38 +159,59 @@ def export(
     except OSError as error:
         raise typer.BadParameter(f"cannot be made: {error.strerror}", param_hint="--output") from None
     with file, opened(trail, keys, first_segment) as found, _progress("exporting") as report:
-        write(found.events(wanted, report), file)
+        write(found.numbered(wanted, progress=report), file)
 
 
 @app.command()
 def unsettled(trail: Place, keys: Keys = None, first_segment: First = 1) -> None:
     """Show the calls that were authorized and have no outcome: running now, or left by a crash."""
     with opened(trail, keys, first_segment) as found, _progress("reading") as report:
-        events = found.unsettled(report)
+        events = found.unsettled(progress=report)
     _print_table(enumerate(events, 1))
 
 
+CallId = Annotated[str, typer.Argument(help="From `guarded audit unsettled`, or of a call that ended as unknown.")]
+Final = Annotated[FinalOutcome, typer.Option("--outcome", help="What became of it.")]
+Reason = Annotated[str, typer.Option(help="How you know; it is recorded.")]
+
+
 @app.command()
-def settle(
+def reconcile(
     trail: Place,
-    call_id: Annotated[str, typer.Argument(help="From `guarded audit unsettled`.")],
-    outcome: Annotated[FinalOutcome, typer.Option(help="What became of it.")],
+    call_id: CallId,
+    outcome: Final,
     by: By,
-    reason: Annotated[str, typer.Option(help="How you know; it is recorded.")],
+    reason: Reason,
     keys: Keys = None,
     first_segment: First = 1,
 ) -> None:
-    """Record the outcome of a call that a crash left without one."""
+    """Record what became of a call whose outcome is not known, such as one that a crash left; in a ledger too."""
     with opened(trail, keys, first_segment) as found:
-        event = found.settle(call_id, Outcome(outcome), by=by, reason=reason)
-    typer.echo(f"settled: {event.tool} {event.outcome}")
+        event = found.reconcile(call_id, Outcome(outcome), by=by, reason=reason)
+    typer.echo(f"reconciled: {event.tool} {outcome}")
+
+
+@app.command(hidden=True)
+def settle(
+    trail: Place,
+    call_id: CallId,
+    outcome: Final,
+    by: By,
+    reason: Reason,
+    keys: Keys = None,
+    first_segment: First = 1,
+) -> None:
+    """Old name of `reconcile`, until 0.2."""
+    typer.echo("guarded audit settle is guarded audit reconcile now", err=True)
+    reconcile(trail, call_id, outcome, by, reason, keys, first_segment)
 
 
 @app.command()
 def repair(trail: Place, by: By, keys: Keys = None) -> None:
     """Mend a trail whose writer died in the middle of a line: the torn bytes are kept aside, the repair is recorded."""
-    with opened(trail, keys) as found:
-        done = found.repair(by=by)
+    if is_store(trail):
+        raise typer.BadParameter("a database mends itself: only a file can be torn")
+    done = mended(trail, keys, by=by)
     if done is None:
         typer.echo("nothing to repair")
     else:

@@ -51,7 +51,7 @@ MOVED = {
     "guarded_core.policy_models": ("guarded_core.policy.models",),
     "guarded_core.policy_start": ("guarded_core.policy.start",),
     "guarded_core.policy_trial": ("guarded_core.testing.trial",),
-    "guarded_core.reconcile": ("guarded_core.pipeline.reconcile",),
+    "guarded_core.reconcile": ("guarded_core.store.reconcile",),
     "guarded_core.rules.params": (
         "guarded_core.rules.values",
         "guarded_core.ground.pointer",

@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol
 from guarded_core.approvals.decisions import RequestStore
 from guarded_core.approvals.request import ApprovalRequest
 from guarded_core.audit.event import AuditEvent
+from guarded_core.audit.trail import Trail
 from guarded_core.ground.struct import struct
 from guarded_core.rules.case import Reservation, Window
 from guarded_core.store.ledger import CallState, LedgerEntry
@@ -178,6 +179,9 @@ class Store(RequestStore, Protocol):
     @property
     def keeps_trail(self) -> bool:
         """Whether its own event table is the audit trail."""
+
+    def trail(self) -> Trail | None:
+        """The trail that it keeps, to be read; None where it keeps none."""
 
     def open_session(self, session: SessionRecord) -> SessionRecord:
         """Keep a new session, or return the stored one of that id; the caller compares the two."""

@@ -193,6 +193,9 @@ class MemoryStore:
     def record(self, event: AuditEvent) -> None:
         """Nothing: this store keeps no trail."""
 
+    def trail(self) -> None:
+        """None: this store keeps no trail."""
+
     def entry(self, call_id: str) -> LedgerEntry | None:
         """The ledger's entry of that call."""
         with self._lock:

@@ -75,6 +75,29 @@ def test_known_outcome_stays(sql_store: SqlStore, sample: Any, ends: list[str]) 
     assert [event.outcome.value for event in sql_store.trail()] == ["authorized", *ends[:-1]]
 
 
+@pytest.mark.parametrize("outcome", ["succeeded", "failed"])
+@pytest.mark.parametrize(
+    ("end", "state"), [(Outcome.FAILED, CallState.RAISED), (Outcome.SUCCEEDED, CallState.UNUSABLE)], ids=str
+)
+def test_a_call_that_only_the_ledger_doubts_is_reconciled(
+    sql_store: SqlStore, sample: Any, end: Outcome, state: CallState, outcome: str
+) -> None:
+    """It ended on record, and nobody knows what it did: a person's word is noted, once, and moves the ledger."""
+    change = sample.claiming("a")
+    sql_store.commit(change)
+    sql_store.settle(Settlement(event=sample.end(change, end), claimed=True, state=state))
+    trail, call_id = sql_store.trail(), change.event.call_id
+    said = trail.reconcile(call_id, Outcome(outcome), by="lee", reason="asked the bank")
+    assert (said.outcome, said.code, said.approved_by) == (Outcome.NOTED, f"reconciled_{outcome}", ("lee",))
+    assert list(trail)[-1] == said
+    entry = sql_store.entry(call_id)
+    assert entry is not None
+    assert entry.state is {"succeeded": CallState.DONE, "failed": CallState.NOT_EXECUTED}[outcome]
+    with pytest.raises(ToolAuditTrailError) as caught:
+        trail.reconcile(call_id, Outcome.FAILED, by="ann", reason="no")
+    assert caught.value.code == "not_unsettled"
+
+
 def test_unsettled_calls_are_named(sql_store: SqlStore, sample: Any) -> None:
     """Authorized calls without an end are reported, oldest first; suspended ones among them, denied ones not."""
     changes = [sample.change(event=sample.event(time_ns=n)) for n in (3, 1, 2, 4)]

@@ -114,9 +114,9 @@ class SqlStore:
     def __repr__(self) -> str:
         return f"<SqlStore on {'SQLite' if self._database.is_sqlite else 'PostgreSQL'}>"
 
-    def trail(self) -> SqlTrail:
-        """The audit trail, to read and verify."""
-        return SqlTrail(self._database, self._keys)
+    def trail(self, *, first_writer: int = 1) -> SqlTrail:
+        """The audit trail, to read, verify and complete; verified from `first_writer` on."""
+        return SqlTrail(self, self._database, self._keys, first_writer=first_writer)
 
     def now_ns(self) -> int:
         """The database's clock, ns since the epoch."""

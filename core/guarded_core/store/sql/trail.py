@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +11,13 @@ from sqlalchemy import Row, case, func, or_, select, tuple_
 from guarded_core.audit.chain import AuditKeys, Head
 from guarded_core.audit.event import TERMINAL, AuditEvent, Outcome
 from guarded_core.audit.frames import DIGEST, frame_event, parse_header
-from guarded_core.audit.trail import RECENT, Trail
+from guarded_core.audit.reconcile import check_word
+from guarded_core.audit.trail import Filter, Trail
 from guarded_core.audit.walk import Chain, Progress
 from guarded_core.ground.errors import ToolAuditTrailError
+from guarded_core.ground.wording import counted
+from guarded_core.store.base import Store
+from guarded_core.store.reconcile import reconcile_kept
 from guarded_core.store.sql.database import Database
 from guarded_core.store.sql.tables import events, writers
 from guarded_core.store.sql.writer import entry
@@ -58,18 +62,31 @@ class StoreVerification:
     open: int
     heads: tuple[Head, ...]
 
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """What was found, for people."""
+        intact = f"intact: {self.records:,} records of {counted(self.writers, 'writer')}"
+        if not self.open:
+            return (intact,)
+        died = "are at work, or died; a cut of their last records would not show"
+        return (intact, f"not closed: {self.open:,} of the writers {died}")
+
 
 class SqlTrail(Trail):
-    """The events of a SQL store, of all its writers.
+    """The events of a SQL store, of all its writers; made by `SqlStore.trail`.
 
     Args:
+        store: whose they are.
         database: where they are.
         keys: as the store was opened, those of older records included.
+        first_writer: verify from this one's records on, where those of the writers before it were archived.
     """
 
-    def __init__(self, database: Database, keys: AuditKeys | None) -> None:
+    def __init__(self, store: Store, database: Database, keys: AuditKeys | None, *, first_writer: int = 1) -> None:
+        self._store = store
         self._database = database
         self._keys = keys
+        self._first_writer = first_writer
 
     def __len__(self) -> int:
         count: int = self._database.read(select(func.count()).select_from(events))[0][0]
@@ -78,69 +95,57 @@ class SqlTrail(Trail):
     def __repr__(self) -> str:
         return f"<SqlTrail on {'SQLite' if self._database.is_sqlite else 'PostgreSQL'}>"
 
-    def __iter__(self) -> Iterator[AuditEvent]:
-        return self.events()
+    def numbered(self, wanted: Filter, *, progress: Progress | None = None) -> Iterator[tuple[int, AuditEvent]]:
+        """The events that match, oldest first, read in pages; not verified.
 
-    def events(
-        self,
-        *,
-        principal: str | None = None,
-        tool: str | None = None,
-        outcome: Outcome | Collection[Outcome] | None = None,
-        call_id: str | None = None,
-        since_ns: int = 0,
-        last: int | None = None,
-    ) -> Iterator[AuditEvent]:
-        """Yield the events that match all that is given, oldest first, read in pages; not verified.
-
-        Args:
-            principal: who called.
-            tool: name of the tool.
-            outcome: what happened, or any of these.
-            call_id: of one call.
-            since_ns: not older than this, ns since the epoch.
-            last: only the newest, at most so many.
+        The numbers are places in the whole trail, in the order of time; where only some events are wanted, among those.
         """
-        wanted = {"principal": principal, "tool": tool, "call_id": call_id}
-        outcomes = (outcome,) if isinstance(outcome, Outcome) else outcome or ()
+        total = len(self) if progress or wanted.last else 0
+        first = max(1, total - (wanted.last or total) + 1) if wanted.is_open else 1
+        for done, event in enumerate(self._found(wanted), 1):
+            if progress:
+                progress(done, max(done, total))
+            yield first + done - 1, event
+
+    def _found(self, wanted: Filter) -> Iterator[AuditEvent]:
+        texts = {"principal": wanted.principal, "tool": wanted.tool, "call_id": wanted.call_id}
         order = (events.c.time_ns, events.c.writer, events.c.seq)
         query = select(*order, events.c.line).where(
-            *(events.c[name] == value for name, value in wanted.items() if value is not None),
-            *([events.c.outcome.in_([one.value for one in outcomes])] if outcomes else []),
+            *(events.c[name] == value for name, value in texts.items() if value is not None),
+            *([events.c.outcome.in_([one.value for one in wanted.outcomes])] if wanted.outcomes else []),
         )
-        if last is not None:
-            backwards = query.where(events.c.time_ns >= since_ns).order_by(*(column.desc() for column in order))
-            newest = self._database.read(backwards.limit(last))
+        if wanted.last is not None:
+            backwards = query.where(events.c.time_ns >= wanted.since_ns).order_by(*(column.desc() for column in order))
+            newest = self._database.read(backwards.limit(wanted.last))
             yield from (frame_event(row.line.encode()) for row in reversed(newest))
             return
         query = query.order_by(*order).limit(PAGE)
-        after: tuple[int, int, int] = (since_ns, -1, -1)
+        after: tuple[int, int, int] = (wanted.since_ns, -1, -1)
         while rows := self._database.read(query.where(tuple_(*order) > after)):
             yield from (frame_event(row.line.encode()) for row in rows)
             after = (rows[-1].time_ns, rows[-1].writer, rows[-1].seq)
 
-    @property
-    def recent(self) -> tuple[tuple[int, AuditEvent], ...]:
-        """The newest twenty events with their numbers, oldest first."""
-        newest = tuple(self.events(last=RECENT))
-        return tuple(enumerate(newest, len(self) - len(newest) + 1))
-
-    def unsettled(self) -> tuple[AuditEvent, ...]:
-        """The Authorized events of calls without a Succeeded, Failed or Unknown one, oldest first.
-
-        After a crash these calls may have run or not: nobody knows but the systems they act on. Calls in flight are
-        among them.
-        """
+    def unsettled(self, *, progress: Progress | None = None) -> tuple[AuditEvent, ...]:
+        """The Authorized events of calls without a Succeeded, Failed or Unknown one, oldest first; one query."""
         return tuple(frame_event(row.line.encode()) for row in self._database.read(_unsettled))
 
+    def reconcile(self, call_id: str, outcome: Outcome, *, by: str, reason: str) -> AuditEvent:
+        """As `Trail.reconcile`, and the store's ledger with it: both, or neither.
+
+        Raises:
+            ToolAuditTrailError: "not_unsettled", "invalid_event"; "already_ended": it has just ended by itself.
+        """
+        outcome = check_word(outcome, by, reason)
+        return reconcile_kept(self._store, self, call_id, outcome, by=by, reason=reason)
+
     def verify(
-        self, anchors: Iterable[Head] = (), *, first_writer: int = 1, progress: Progress | None = None
+        self, anchors: Iterable[Head] = (), *, first_writer: int | None = None, progress: Progress | None = None
     ) -> StoreVerification:
         """Check every record of every writer: its place, content and key, and the chain of writers.
 
         Args:
             anchors: heads kept elsewhere; the trail must contain their positions.
-            first_writer: begin with this one's records, where those of the writers before it were archived.
+            first_writer: by default, as the trail was opened.
             progress: called with records done and records in all.
 
         Raises:
@@ -158,9 +163,10 @@ class SqlTrail(Trail):
                 progress(done, max(done, total))
 
         heads = [self._verify_registry(found, expected)] if found else []
-        for row in found[1:first_writer]:
+        first = self._first_writer if first_writer is None else first_writer
+        for row in found[1:first]:
             expected.pop(row.id, None)
-        kept = found[max(1, first_writer) :]
+        kept = found[max(1, first) :]
         heads += [self._verify_writer(row, expected, advance) for row in kept]
         if self._database.read(_stray_events):
             raise ToolAuditTrailError("unknown_writer", "there are records of a writer that is not registered")
