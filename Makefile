@@ -3,11 +3,15 @@ PYTHON ?= $(firstword $(foreach p,python3 python3.13 python3.12 python3.11,\
 	$(shell $p -c 'import sys; sys.version_info >= (3, 11) and print("$p")' 2>/dev/null)) python3)
 BIN := .venv/bin
 
-.PHONY: test lint demo notebooks bench bench-agentdojo test-floor clean
+.PHONY: test test-full lint demo notebooks bench bench-agentdojo test-floor clean
 .DELETE_ON_ERROR:
 
 test: lint
 	$(BIN)/pytest
+
+# The random schedules a thousand times, where `test` plays some of each kind.
+test-full: lint
+	GUARDED_FULL=1 $(BIN)/pytest
 
 lint: .venv/.installed
 	$(BIN)/ruff check

@@ -97,7 +97,9 @@ class GuardMiddleware(AgentMiddleware[Any, Any, Any]):
 
     def _shown(self, request: Any, handler: Callable[[Any], Any]) -> Any:
         self._warn_unless_last(handler)
-        context, _ = self._guard.resolve(self._context, runtime=request.runtime)
+        context, why = self._guard.resolve(self._context, runtime=request.runtime)
+        if why is not None and not why.is_outside:
+            return request.override(tools=[])  # no call can pass
         shown: list[BaseTool | dict[str, Any]] = []
         for tool in request.tools:
             if isinstance(tool, dict):

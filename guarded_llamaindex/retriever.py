@@ -72,7 +72,7 @@ class GuardedRetriever(ObjectRetriever[BaseTool]):
         if isinstance(event, ToolCall) and event.tool_name == str_or_query_bundle:
             return self._called(event.tool_name)
         context, why = self._guard.resolve(self._context, runtime=current_workflow_context())
-        if why is not None:
+        if why is not None and not why.is_outside:
             return []
         return [tool for tool in found if self._guard.is_visible(tool.spec_name, context)]
 

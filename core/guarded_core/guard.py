@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import warnings
 from collections import OrderedDict
@@ -31,7 +30,7 @@ from guarded_core.provenance.memory import Provenance
 from guarded_core.rules.engine import PolicyEngine
 from guarded_core.rules.ruleset import RuleSet
 from guarded_core.rules.state import StateStore
-from guarded_core.session import ToolExecutionContext, current_context
+from guarded_core.session import Callers, Nobody, ToolExecutionContext, current_context
 from guarded_core.store.base import Store
 from guarded_core.store.memory import MemoryStore
 from guarded_core.store.reconcile import reconcile
@@ -40,8 +39,6 @@ from guarded_core.tools.spec import ToolRisk, ToolSpec
 
 if TYPE_CHECKING:
     from guarded_core.tools.function import PlainFunction
-
-_log = logging.getLogger("guarded_core")
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -60,7 +57,8 @@ class Guard(Shown):
         state: the application's own facts for rules.
         keys: secrets that seal a trail or SQL store opened here, the first one new records, and that key the payload
             digests in events; without them, events carry none.
-        identify: finds the session of a framework's runtime, where a server has no place for a ``with``.
+        identify: finds the session of a framework's runtime, where a server has no place for a ``with``; asked where
+            a call is in no block of its own.
         max_denials: denied calls after which a session is over.
         max_pending: approval requests that may wait in one session.
 
@@ -93,7 +91,7 @@ class Guard(Shown):
         self._source: Path | None = None
         self._ports: dict[str, ToolPort] = {}
         self._functions: dict[str, PlainFunction] = {}
-        self._identify = identify
+        self._callers = Callers(self, identify)
         self._memories: OrderedDict[str, Provenance] = OrderedDict()
         self.rules = PolicyEngine()
         self.state = state or StateStore()
@@ -194,6 +192,8 @@ class Guard(Shown):
         request: str | None = None,
         narrow: Mapping[str, Mapping[str, Sequence[Any]]] | None = None,
         known_as: Iterable[str] = (),
+        nested: bool = False,
+        ambient: bool = False,
     ) -> ToolExecutionContext:
         """A session for an authenticated principal; enter it with ``with`` or ``async with`` around the agent.
 
@@ -208,6 +208,9 @@ class Guard(Shown):
             narrow: by tool and parameter, the only values for this task, such as
                 ``{"send_money": {"recipient": ["GB29..."]}}``; a model is shown them.
             known_as: addresses, accounts and names that the principal goes by in records.
+            nested: it may be entered inside another principal's block.
+            ambient: a generator that enters it stands for a ``with`` block, as a dependency of an injection container
+                does; those of contextlib, FastAPI and pytest are known.
 
         Raises:
             GuardConfigurationError: an unknown role, another principal's session, or a bound that is not kept.
@@ -235,7 +238,10 @@ class Guard(Shown):
             store=self.store,
             issuer=self,
             narrow=narrow,
+            nested=nested,
+            ambient=ambient,
         )
+        self._callers.issued(context)
         if session_id is not None:
             context.origins = self._recall(context)
         context.origins.known_as(*known_as)
@@ -258,28 +264,14 @@ class Guard(Shown):
 
     def resolve(
         self, context: ToolExecutionContext | None = None, *, runtime: Any = None
-    ) -> tuple[ToolExecutionContext | None, str | None]:
-        """Whose call this is: the context, or None and why not.
+    ) -> tuple[ToolExecutionContext | None, Nobody | None]:
+        """Whose call this is: the context, or None; and where it is nobody's, why.
 
         Args:
-            context: handed over in code; must not differ from the current session.
-            runtime: a framework's runtime, for `identify`.
+            context: handed over in code; must not differ from the session whose block the call is in.
+            runtime: a framework's runtime, for `identify`, which is asked where the call is in no block.
         """
-        ambient = current_context(self)
-        if context is None and ambient is None and self._identify is not None:
-            try:
-                context = self._identify(runtime)
-            except Exception as error:
-                # Who calls is not known, so nobody does; what went wrong is for the application's log.
-                _log.error("identify failed: %s", type(error).__name__)
-                return None, "The caller could not be identified, so no tool may run. Tell the user."
-        if context is None:
-            return ambient, None
-        if not isinstance(context, ToolExecutionContext) or context.issuer is not self:
-            return None, "The session was not issued by this guard, so no tool may run. Use guard.session(...)."
-        if ambient is not None and ambient is not context:
-            return None, "Two sessions claim this call, so no tool may run. Pass the current session, or none."
-        return context, None
+        return self._callers.resolve(context, runtime)
 
     # Tools
 
@@ -361,8 +353,12 @@ class Guard(Shown):
         return plain.stand_in(call)
 
     def visible_tools(self, context: ToolExecutionContext | None = None) -> list[ToolView]:
-        """The tools a model should be shown in `context` or the current session; outside one, the policy's own view."""
-        found, policy = context or current_context(self), self._policy
+        """The tools a model should be shown in `context` or the current session; outside any, the policy's own view."""
+        found, policy = context, self._policy
+        if found is None:
+            found, misplaced = self._callers.place()
+            if misplaced:
+                return []  # near a session, and not in its block: no call can pass
         return visible_tools(self._specs(), policy, found, self.authority.rules(policy, found))
 
     def is_visible(self, name: str, context: ToolExecutionContext | None = None) -> bool:

@@ -37,7 +37,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal, Protocol, get_args
+from typing import Any, ClassVar, Literal, Protocol, Self, get_args
 
 from guarded_core.ground.violation import PolicyViolation
 
@@ -111,6 +111,7 @@ class ToolExecutionError(GuardedToolsError):
         tool: the tool's name (a stand-in where the model's name was not a valid one).
         call_id: the guard's own id of the call, None outside the pipeline.
         request_id: the approval request this is about, where there is one.
+        hint: what the application can do about it, where there is something; never for a model. Tracebacks show it.
     """
 
     code: ClassVar[str] = "tool_execution_error"
@@ -122,6 +123,13 @@ class ToolExecutionError(GuardedToolsError):
         self.tool = tool
         self.call_id: str | None = None
         self.request_id: str | None = None
+        self.hint: str | None = None
+
+    def hinted(self, hint: str) -> Self:
+        """This error, which tells the application what it can do."""
+        self.hint = hint
+        self.add_note(hint)
+        return self
 
     def as_dict(self) -> dict[str, str | None]:
         """The small plain record that an application may keep: code, tool, call_id, request_id."""
@@ -158,7 +166,8 @@ class NoSession(ToolExecutionError):
     step = "authorise"
     text = (
         "No session is open, so no tool may run. "
-        'The application opens one around the agent: with guard.session("user-id", tools=[...]): ...'
+        'The application opens one around the agent: with guard.session("user-id", tools=[...]): ... '
+        "or hands it over: context=..."
     )
 
 

@@ -13,7 +13,7 @@ from guarded_core.policy.policy import ToolExecutionPolicy
 from guarded_core.rules.engine import PolicyEngine
 from guarded_core.rules.ruleset import RuleSet
 from guarded_core.rules.state import StateStore
-from guarded_core.session import ToolExecutionContext
+from guarded_core.session import Nobody, ToolExecutionContext
 from guarded_core.store.ledger import CallKey
 from guarded_core.tools.port import ToolPort
 
@@ -71,7 +71,7 @@ class Call:
         port: the registered tool of exactly that name, which this entry can run; None where it has none.
         arguments: what the model sent: untrusted.
         context: who calls; None where nobody does.
-        no_context: why there is no context, where more is to be said than that no session is open.
+        no_context: why nobody makes it, where that is known.
         bound: what the port keeps of this very call, such as a framework's runtime; only the port looks into it.
         injected: what code gives of the arguments that are not the model's, as far as it is known before the call.
         key: the call's durable key, where the framework gives one.
@@ -82,7 +82,7 @@ class Call:
     port: ToolPort | None
     arguments: object
     context: ToolExecutionContext | None
-    no_context: str | None = None
+    no_context: Nobody | None = None
     bound: Any = None
     injected: Mapping[str, Any] | None = None
     key: CallKey | None = None

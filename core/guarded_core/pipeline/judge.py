@@ -42,7 +42,7 @@ from guarded_core.pipeline.steps import Flow, Load
 from guarded_core.policy.policy import ToolExecutionPolicy, ToolSettings
 from guarded_core.rules.case import Action, Case, Reservation
 from guarded_core.rules.ruleset import SILENT, Judgement, RuleSet
-from guarded_core.session import ToolExecutionContext
+from guarded_core.session import OVER, Nobody, ToolExecutionContext
 from guarded_core.store.base import Snapshot
 from guarded_core.store.ledger import CallState, LedgerEntry
 from guarded_core.tools.port import ToolPort
@@ -139,7 +139,7 @@ def _judge(record: CallRecord, found: Found) -> Flow[Verdict | Replay]:
     context = call.context
     policy = found.policy = authority.policy()
     if context is None or not context.is_open:
-        raise NoSession(tool, call.no_context)
+        raise _nobody(tool, call)
     port = call.port
     if port is None:
         raise authority.unknown(tool)
@@ -201,6 +201,12 @@ def _judge(record: CallRecord, found: Found) -> Flow[Verdict | Replay]:
             raise EditRefused(tool, refusal) from None
         raise
     return _approval(record, found, facts, reservation, reasons)
+
+
+def _nobody(tool: str, call: Call) -> NoSession:
+    nobody = call.no_context or Nobody(hint=None if call.context is None else OVER)
+    error = NoSession(tool, nobody.told)
+    return error if nobody.hint is None else error.hinted(nobody.hint)
 
 
 def _authorise(

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
-from contextvars import ContextVar, Token
-from types import MappingProxyType, TracebackType
+from types import FrameType, TracebackType
 from typing import Any, Protocol, Self
 
 from guarded_core.approvals.decisions import Approvals
 from guarded_core.approvals.request import Answer, ApprovalRequest, HumanApproval
+from guarded_core.ground import blocks
 from guarded_core.ground.bounds import DEFAULT_EXPIRY_SECONDS, MAX_PRINCIPAL, identity
 from guarded_core.ground.errors import GuardConfigurationError, InvalidApproval, InvalidPolicy
 from guarded_core.ground.ids import new_id
@@ -27,8 +28,6 @@ from guarded_core.store.memory import MemoryStore
 
 MAX_SESSION_ID = 128
 
-_ambient: ContextVar[Mapping[int, ToolExecutionContext]] = ContextVar("guarded_sessions", default=MappingProxyType({}))
-
 
 class Issuer(Protocol):
     """What a session knows of the guard that issued it."""
@@ -38,17 +37,14 @@ class Issuer(Protocol):
         """The policy in force."""
 
 
-def current_context(guard: Issuer) -> ToolExecutionContext | None:
-    """The innermost session of `guard` that this code runs in, open or not; None outside any."""
-    return _ambient.get().get(id(guard))
-
-
 class ToolExecutionContext:
     """One principal's calls: which tools, how many, and on whose behalf.
 
     The application authenticates the principal; nothing a model says ever becomes one. Used as a context manager
     (``with`` or ``async with``) it is the current session of the guard that issued it, and is closed on exit: a thread,
-    handler or generator that outlives the block is denied, unless `keep_open` was called.
+    handler or generator that outlives the block is denied, unless `keep_open` was called. A block in a generator counts
+    while that generator runs; docs/sessions.md has what runs where. Never entered, it is there to be handed over:
+    ``context=``, ``Guard(identify=...)``.
 
     Args:
         principal: who, as authenticated; 1 to 256 bytes, NFC, every character visible, no blank around it.
@@ -58,6 +54,8 @@ class ToolExecutionContext:
             without ``#``.
         store: where budgets and approvals are kept; one of its own in memory by default.
         narrow: by tool and parameter, the only values that it may have.
+        nested: it may be entered inside another principal's block.
+        ambient: a generator that enters it stands for a ``with`` block, as a dependency of an injection container does.
 
     Raises:
         GuardConfigurationError: a bound is not kept, or the stored session of that id is another principal's.
@@ -74,6 +72,8 @@ class ToolExecutionContext:
         issuer: Issuer | None = None,
         parent: ToolExecutionContext | None = None,
         narrow: Mapping[str, Mapping[str, Sequence[Any]]] | None = None,
+        nested: bool = False,
+        ambient: bool = False,
     ) -> None:
         if isinstance(tools, str):
             raise GuardConfigurationError("tools is a list of names, not one name")
@@ -103,7 +103,9 @@ class ToolExecutionContext:
             weakref.finalize(self, forget, self.session_id, self._counter_keys).atexit = False
         self._closed = False
         self._kept_open = False
-        self._tokens: list[Token[Mapping[int, ToolExecutionContext]]] = []
+        self._nested = nested
+        self._ambient = ambient
+        self._blocks: list[blocks.Block] = []
 
     @property
     def chain(self) -> tuple[str, ...]:
@@ -281,26 +283,75 @@ class ToolExecutionContext:
         self._closed = True
 
     def __enter__(self) -> Self:
-        if self.issuer is None:
-            warnings.warn("this context was not issued by a guard: entering it makes it nobody's session", stacklevel=2)
-        sessions: dict[int, ToolExecutionContext] = {**_ambient.get(), id(self.issuer): self}
-        self._tokens.append(_ambient.set(MappingProxyType(sessions)))
+        self._check_place()
+        self._enter(sys._getframe(1))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        _ambient.reset(self._tokens.pop())
-        if not self._kept_open and not self._tokens:
-            self.close()
+        self._leave(sys._getframe(1))
 
     async def __aenter__(self) -> Self:
-        return self.__enter__()
+        self._check_place()
+        self._enter(sys._getframe(1))
+        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.__exit__(kind, error, trace)
+        self._leave(sys._getframe(1))
+
+    def _check_place(self) -> None:
+        """Raise GuardConfigurationError inside another principal's block that this very task or thread entered."""
+        if self.issuer is None:
+            warnings.warn("this context was not issued by a guard: entering it makes it nobody's session", stacklevel=3)
+        block = blocks.around(id(self.issuer))
+        if block is None or self._nested:
+            return
+        other: ToolExecutionContext = block.what
+        if other.is_open and other.chain != self.chain and not self._was_delegated_from(other):
+            waits = " It belongs to a generator that waits at a yield: close that first." * (
+                block.generator is not None
+            )
+            raise GuardConfigurationError(
+                "another principal's session is open here, entered by this very task or thread: leave its block before "
+                f"this one, or say guard.session(..., nested=True) where one is meant inside the other.{waits} To step "
+                "through several runs in turns, hand each its session: context=, or Guard(identify=...)"
+            )
+
+    def _was_delegated_from(self, other: ToolExecutionContext) -> bool:
+        parent = self.parent
+        return parent is not None and (parent is other or parent._was_delegated_from(other))
+
+    def _enter(self, frame: FrameType) -> None:
+        self._blocks.append(blocks.enter(id(self.issuer), self, frame, ambient=self._ambient))
+
+    def _leave(self, frame: FrameType) -> None:
+        """End the block that `frame` entered, and with the last one the session; whoever leaves, in whichever order."""
+        try:
+            block = self._taken_out(frame)
+            if block is not None:
+                blocks.leave(block, lasts=self._kept_open)
+        finally:
+            if not self._kept_open and not self._blocks:
+                self.close()
+
+    def _taken_out(self, frame: FrameType) -> blocks.Block | None:
+        while entered := tuple(self._blocks):
+            own = [block for block in entered if block.frame is frame]  # exact for every `with`
+            own = own or [block for block in entered if block.was_entered_here] or list(entered)
+            try:
+                self._blocks.remove(own[-1])
+            except ValueError:
+                continue  # another thread took it out first
+            return own[-1]
+        return None
+
+    @property
+    def is_entered(self) -> bool:
+        """Whether it is open in some block, of whatever task, thread or generator."""
+        return bool(self._blocks)
 
     def __repr__(self) -> str:
         state = "open" if self.is_open else "closed"
