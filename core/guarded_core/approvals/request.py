@@ -162,11 +162,16 @@ class ApprovalRequest(Shown):
     def covers(self, wanted: ApprovalRequest) -> bool:
         """Whether an approval of this one is an approval of `wanted`: every bound field is the same."""
         return (
-            (self.tool, self.digest, self.principal, self.on_behalf_of, self.session_id)
-            == (wanted.tool, wanted.digest, wanted.principal, wanted.on_behalf_of, wanted.session_id)
+            self.is_about(wanted)
             and self.fingerprint in (None, wanted.fingerprint)
             and self.policy in (None, wanted.policy)
-            and self.call_key in (None, wanted.call_key)
+        )
+
+    def is_about(self, wanted: ApprovalRequest) -> bool:
+        """Whether it was about the call of `wanted`, or one that cannot be told from it, whatever the rules were."""
+        return self.call_key in (None, wanted.call_key) and (
+            (self.tool, self.digest, self.principal, self.on_behalf_of, self.session_id)
+            == (wanted.tool, wanted.digest, wanted.principal, wanted.on_behalf_of, wanted.session_id)
         )
 
     def approves_another_payload(self, wanted: ApprovalRequest) -> bool:

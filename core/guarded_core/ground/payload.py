@@ -117,6 +117,22 @@ class Payload:
         """A fresh deep copy of `value`."""
         return orjson.loads(orjson.dumps(self.value))  # exact, for a value that `freeze` let through
 
+    def as_canonical(self) -> Payload:
+        """The same payload with each number of the type that its canonical form has: 10 for 10.0, 0 for -0.0.
+
+        Itself where that is so already.
+        """
+        written_longer: list[float] = []
+
+        def shortest(number: float) -> float:
+            if not number.is_integer():
+                return number
+            written_longer.append(number)
+            return int(number)
+
+        value = _rebuild(self.value, {dict: dict.copy, list: list.copy, float: shortest})
+        return Payload(value, self.canonical, self.digest) if written_longer else self
+
     def __repr__(self) -> str:
         return f"Payload(<{len(self.canonical)} bytes>)"
 

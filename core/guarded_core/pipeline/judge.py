@@ -5,6 +5,7 @@ Judging spends, asks and records nothing; `flow.enforce` does, around it.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from guarded_core.approvals.request import (
@@ -196,6 +197,10 @@ def _judge(record: CallRecord, found: Found) -> Flow[Verdict | Replay]:
         if paused is not None:
             return Verdict(found=found, facts=facts, reservation=Reservation(), resumes=paused)
         reservation, reasons = _apply_rules(record, found, facts)
+        if reasons and (exact := _as_shown(call, facts)) is not facts.effective:
+            found.effective = exact
+            facts = replace(facts, effective=exact)
+            reservation, reasons = _apply_rules(record, found, facts)
     except (InputTooLarge, InvalidPayload, PolicyDenied) as refusal:
         if found.is_edited:
             raise EditRefused(tool, refusal) from None
@@ -332,6 +337,21 @@ def _validator(spec: ToolSpec, settings: ToolSettings) -> Validator:
         raise InvalidPayload(spec.name, "they cannot be checked under the policy in force") from None
 
 
+def _as_shown(call: Call, facts: Facts) -> Payload:
+    """The effective arguments as their canonical bytes say them, which a person approves; themselves if they are that.
+
+    10 and 10.0 have one digest, and so one approval: what runs is one of them, whichever came.
+    """
+    exact = facts.effective.as_canonical()
+    if exact is facts.effective:
+        return exact
+    port, tool, limits = facts.port, facts.spec.name, facts.policy.limits
+    own = _bounded(tool, _without(exact.copy(), port.set_by_application.union(facts.settings.binds)), limits)
+    if _effective(call, port, facts.settings, own, facts.policy).digest != exact.digest:
+        raise InvalidPayload(tool, "a number would be read as another value in its shortest form")
+    return exact
+
+
 def _completed(call: Call, port: ToolPort, raw: Payload) -> dict[str, Any] | None:
     """The arguments with what they lack filled in; None where they are effective as they stand."""
     try:
@@ -352,7 +372,10 @@ def _injected(call: Call, tool: str, names: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _apply_rules(record: CallRecord, found: Found, facts: Facts) -> tuple[Reservation, tuple[str, ...]]:
-    """Step 7: every rule over the effective arguments; all violations in order. Deny beats ask beats allow."""
+    """Step 7: every rule over the effective arguments; all violations in order. Deny beats ask beats allow.
+
+    The value: what to take, and why a person has to be asked: risk, rules, doubt, or that a person changed it.
+    """
     judgement = _judgement(record, found, facts)
     found.would, found.asks = judgement.would, judgement.asks
     if judgement.violations:
@@ -361,6 +384,9 @@ def _apply_rules(record: CallRecord, found: Found, facts: Facts) -> tuple[Reserv
     reasons = tuple([ask.policy_name for ask in judgement.asks])
     if facts.risk.needs_approval and not (judgement.proven and facts.settings.approval == "unproven"):
         reasons = (f"risk:{facts.risk.value}", *reasons)
+    reasons = (*reasons, *_doubts(facts))
+    if found.is_edited:  # by whom is on record, and the edit used once, also where nothing else asks
+        reasons = reasons or ("edited",)
     return judgement.reservation, reasons
 
 
@@ -384,22 +410,22 @@ def _judgement(record: CallRecord, found: Found, facts: Facts) -> Judgement:
 def _approval(
     record: CallRecord, found: Found, facts: Facts, reservation: Reservation, reasons: tuple[str, ...]
 ) -> Verdict:
-    """Step 8: where risk, a rule or doubt asks for it, an approval of exactly this, or the request for one."""
-    reasons = (*reasons, *_doubts(facts))
-    if found.is_edited:  # by whom is on record, and the edit used once, also where nothing else asks
-        reasons = reasons or ("edited",)
-    if not reasons:
+    """Step 8: where something asks for it, an approval of exactly this, or the request for one; a no is final."""
+    if not reasons and not facts.snapshot.requests:
         return Verdict(found=found, facts=facts, reservation=reservation)
     wanted = _request(record, found, facts, reasons)
     live = [request for request in facts.snapshot.requests if request.is_live(facts.snapshot.now_ns)]
     covering = [request for request in live if request.covers(wanted)]
     granted = _granted(covering, facts.settings, facts.context.chain)
     if granted:
-        return Verdict(found=found, facts=facts, reservation=reservation, granted=granted)
-    for request in covering:
-        if request.state is RequestState.REJECTED:
+        used = granted if reasons else ()
+        return Verdict(found=found, facts=facts, reservation=reservation, granted=used)
+    for request in live:
+        if request.state is RequestState.REJECTED and request.is_about(wanted):
             found.requests = (request,)
             raise refused(record.tool, request)
+    if not reasons:
+        return Verdict(found=found, facts=facts, reservation=reservation)
     for request in covering:
         if request.state is RequestState.PENDING:
             return Verdict(found=found, facts=facts, reservation=reservation, ask=request)
