@@ -29,7 +29,7 @@ _MAX_LOOKED_AT = 10_000
 _NOTHING = Filled(values={}, implicit=frozenset(), unknown=frozenset())
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class _Injected:
     value: Any = field(repr=False)
 
@@ -43,7 +43,7 @@ def injected(value: Any) -> Any:
     return _Injected(value)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Given:
     """The arguments of one call, taken apart.
 

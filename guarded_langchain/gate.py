@@ -33,7 +33,7 @@ from guarded_langchain.runner import runner
 STRIPPED = "injected_arguments_stripped"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Proposal:
     """One call as it reached a guarded tool.
 
@@ -51,7 +51,7 @@ class Proposal:
     run_manager: Any = None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class _Entered:
     """One call inside the gate: the guarded tool that was called, how, and its arguments on their way."""
 

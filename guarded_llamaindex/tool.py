@@ -247,7 +247,7 @@ def _name(tool: BaseTool | Callable[..., Any]) -> str:
     return (tool.metadata.name if isinstance(tool, BaseTool) else getattr(tool, "__name__", None)) or ""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class _Entered:
     """One call inside the guard: its arguments, and the way of the inner tool that it took."""
 

@@ -10,6 +10,7 @@ from typing import Any
 PAYLOAD = "canary-payload-4711"
 RESULT = "canary-result-4712"
 _OURS = ("guarded_core", "guarded_langchain", "guarded_llamaindex")
+_SCRIPTS = ("guarded_langchain.testing", "guarded_llamaindex.testing")  # models that say what a test has them say
 
 
 def printed(error: BaseException) -> str:
@@ -27,7 +28,7 @@ def quoting() -> Iterator[str]:
     for thing in gc.get_objects():
         kind = type(thing)
         module = getattr(kind, "__module__", None)
-        if not isinstance(module, str) or module.partition(".")[0] not in _OURS:
+        if not isinstance(module, str) or module.partition(".")[0] not in _OURS or module in _SCRIPTS:
             continue
         for text in (_text(repr, thing), _text(str, thing)):
             if quotes(text):

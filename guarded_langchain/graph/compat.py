@@ -100,7 +100,7 @@ def current_runtime() -> Runtime[Any] | None:
         return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Shown:
     """An interrupt that a graph shows, and that nobody has answered.
 

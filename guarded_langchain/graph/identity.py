@@ -23,7 +23,7 @@ _MAX_ATTEMPTS = 4096
 _COUNTED = PayloadLimits(bytes=16 << 20, nodes=1 << 20, depth=128)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Sent:
     """The model's message that a call came with, as far as a graph's state shows it.
 

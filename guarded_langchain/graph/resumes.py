@@ -33,7 +33,7 @@ _lock = threading.Lock()
 _shown: OrderedDict[str, int] = OrderedDict()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Resume:
     """The value that a run was resumed with.
 
@@ -121,7 +121,7 @@ def watch() -> None:
     register_configure_hook(_handler, inheritable=True)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class _Run:
     parent: UUID | None
     task: str

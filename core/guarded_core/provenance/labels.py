@@ -18,7 +18,7 @@ _ITEM = "*"
 _MAX_KNOWN_PATHS = 4096
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Leaf:
     """A scalar of an output, or a key of one of its objects, which may be data as well.
 

@@ -52,7 +52,7 @@ _PASTED, _PASTED_LABELS = "pasted text", Labels(named_by=("text",))
 _USERS = (Trace(origin=Origin.USER),)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class _Named:
     """All that was read under one name, whatever record it stood in."""
 
@@ -64,7 +64,7 @@ class _Named:
             self.only[kind] = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class _Source:
     """A part of an output: the call, the names of the record, and what the policy says of it."""
 

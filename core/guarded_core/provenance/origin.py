@@ -44,7 +44,7 @@ class Trace:
         return f"{self.origin.value}{by}" + (f" (call {self.call_id})" if self.call_id else "")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Spot:
     """Where in a call a value stands.
 

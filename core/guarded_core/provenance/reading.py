@@ -13,7 +13,7 @@ from guarded_core.provenance.values import Kind, canonical, detect, normalised, 
 MAX_NAMES = 8
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Reading:
     """One output, taken apart."""
 
