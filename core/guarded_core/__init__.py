@@ -71,7 +71,7 @@ from guarded_core.ground.moved import MOVED, Moved
 from guarded_core.ground.payload import PayloadLimits
 from guarded_core.ground.violation import PolicyViolation
 from guarded_core.guard import Guard
-from guarded_core.policy.policy import Role, ToolExecutionPolicy, ToolSettings
+from guarded_core.policy.policy import OriginSettings, Role, ToolExecutionPolicy, ToolSettings
 from guarded_core.preview.coverage import Coverage
 from guarded_core.preview.decision import Decision
 from guarded_core.preview.visible import ToolView
@@ -125,6 +125,7 @@ __all__ = [
     "NoSession",
     "NotExecuted",
     "NotebookApprover",
+    "OriginSettings",
     "Outcome",
     "OutcomeUnaudited",
     "OutcomeUnknown",

@@ -113,7 +113,7 @@ FAULTS = [
     ("version = 2", "version", "write version = 1, the only one there is"),
     ("version = true", "version", "write version = 1, the only one there is"),
     ('version = 1\n[tool.a]\nrisk = "read_only"', "tool", "unknown key; did you mean 'tools'?"),
-    ("version = 1\n[secrets]", "secrets", "unknown key; there is limits, roles, rules, tools, version"),
+    ("version = 1\n[secrets]", "secrets", "unknown key; there is limits, origins, roles, rules, tools, version"),
     ('version = 1\n[tools.a]\nrsk = "read_only"', "tools.a.rsk", "unknown key; did you mean 'risk'?"),
     ('version = 1\n[tools.a]\nrisk = "readonly"', "tools.a.risk", "unknown value; did you mean 'read_only'?"),
     ("version = 1\n[tools.a]\nrisk = 1", "tools.a.risk", None),

@@ -241,6 +241,116 @@ class TestOutputs:
         assert origin(origins, "eve@evil.example") == "unknown"
 
 
+class TestReadings:
+    """What the user wrote, in the ways in which people write."""
+
+    @pytest.mark.parametrize(
+        ("said", "value", "kind"),
+        [
+            ("Send it to Anna.Weber@Firm.example", "anna.weber@firm.example", "email"),
+            ("mail o'brien@firm.example, please", "o'brien@firm.example", "email"),
+            ("Müller: müller@firma.example", "müller@firma.example", "email"),
+            ("mail 'bob@firm.example'", "bob@firm.example", "email"),
+            ("mail bob@our-firm.com.Then call him", "bob@our-firm.com", "email"),
+            ("look at vendor.example", "https://vendor.example", "auto"),
+            ("look at vendor.example/start.", "https://vendor.example/start", "auto"),
+            ("look at https://vendor.example/a#prices", "https://vendor.example/a#prices", "auto"),
+            ("look at https://vendor.example/a#prices", "https://vendor.example/a", "auto"),
+            ("see [it](https://wiki.example/Foo_(bar)).", "https://wiki.example/Foo_(bar)", "auto"),
+            ("pay to DE89-3704-0044-0532-0130-00", "DE89370400440532013000", "auto"),
+            ("pay to DE893704 00440532013000", "DE89370400440532013000", "auto"),
+            ("from account 12345678", "12345678", "account"),
+            ("ticket 4711", "4711", "id"),
+            ("tickets #7, 8 and 9", 9, "id"),
+            ("Rechnung Nr. 4711", 4711, "auto"),
+            ("on 3 May 2026", "2026-05-03", "auto"),
+            ("am 3.5.2026 um 14:00", "2026-05-03T14:00:00", "auto"),
+            ("two hundred euros", 200, "auto"),
+            ("ask Anna's team", "Anna", "auto"),
+        ],
+    )
+    def test_the_ways_in_which_people_write(self, said: str, value: Any, kind: str) -> None:
+        """Addresses, links, accounts, numbers of things, dates, words for numbers, possessives."""
+        assert origin(memory_of(said), value, kind) == "user"
+
+    @pytest.mark.parametrize(
+        ("said", "value", "kind"),
+        [
+            ("Send it to Anna.Weber@Firm.example", "weber@firm.example", "email"),
+            ("Send it to Anna.Weber@Firm.example", "Weber@Firm.example", "auto"),
+            ("Send it to o'brien@firm.example", "brien@firm.example", "email"),
+            ("mail x/bob@firm.example", "bob@firm.example", "email"),
+            ("mail müller@firma.example", "ller@firma.example", "email"),
+            ("mail bob@firm.example.org", "bob@firm.example", "email"),
+            ("mail bob@firm.exämple", "bob@firm.ex", "email"),
+            ("mail bob@a.b.c.d.e.f.g.h.i.example", "bob@a.b.c.d.e.f.g.h.i", "email"),
+            ("mail bob@firm-group.example", "bob@firm", "email"),
+            ("mail bob@firma.example", "bob@fіrma.example", "email"),  # Cyrillic
+            ("look at https://vendor.example/a", "https://vendor.example/a#evil", "auto"),
+            ("look at vendor.example/start", "https://vendor.example/other", "auto"),
+            ("read notes.txt and README.md", "https://notes.txt", "auto"),
+            ("read notes.txt and README.md", "https://readme.md", "auto"),
+            ("mail bob@vendor.example", "https://vendor.example", "auto"),
+            ("pay to DE89-3704-0044-0532-0130-01", "DE89370400440532013000", "auto"),
+            ("On June 13", "13", "id"),
+            ("ticket 4711", 471, "auto"),
+            ("ticket ops-4711", "OPS-4711", "id"),
+            ("on 31.2.2026", "2026-02-31", "auto"),
+            ("one of them", 1, "auto"),
+            ("version 1.2.3", 1.2, "auto"),
+            ("at 10:30", 10, "auto"),
+        ],
+    )
+    def test_a_part_of_what_was_written_is_not_it(self, said: str, value: Any, kind: str) -> None:
+        """Neither the tail of an address nor its head, no other fragment, and no file for a link."""
+        assert origin(memory_of(said), value, kind) == "unknown"
+
+    @pytest.mark.parametrize("name", ["amount", "total_amount", "price", "invoiceTotal", "amounts/*", "betrag"])
+    @pytest.mark.parametrize("kind", ["auto", "number"])
+    def test_a_sum_is_what_was_said_as_one(self, name: str, kind: str) -> None:
+        """In a parameter that is called as sums are: no id, year, count, percentage or part of a date."""
+        origins = memory_of(
+            "In 2025, pay invoice 4711 of 3.5.2026 with 480 EUR: 50 % now, and 3 more drafts; or send 77 to Bob."
+        )
+        spot = Spot("pay", tuple(name.split("/")))
+        found = {
+            value: origins.trace(value, kind, spot)[0].origin.value for value in (480, 77, 2025, 4711, 50, 3, 5, 2026)
+        }
+        assert found == dict.fromkeys((480, 77), "user") | dict.fromkeys((2025, 4711, 50, 3, 5, 2026), "unknown")
+
+    def test_elsewhere_a_number_is_any_that_was_said(self) -> None:
+        """For "auto" the number of a thing as well; for "number" none such, and "amount" is a kind of its own."""
+        origins = memory_of("In 2025, pay invoice 4711 with 480 EUR.")
+        spot = Spot("pay", ("reference",))
+        for kind, expected in (
+            ("auto", ["user"] * 3),
+            ("number", ["user", "unknown", "user"]),
+            ("amount", ["unknown", "unknown", "user"]),
+        ):
+            assert [origins.trace(value, kind, spot)[0].origin.value for value in (2025, 4711, 480)] == expected
+
+    def test_of_two_readings_the_call_holds_one(self) -> None:
+        """Either is the user's, as long as the other one does not stand beside it; what was said clearly is theirs."""
+        origins = memory_of("zahle 1.250 € am 3/5/2026")
+        for value, other in ((1250, 1.25), (1.25, "1250"), ("2026-05-03", "2026-03-05")):
+            alone = Spot("pay", ("x",), {"x": value, "y": 7})
+            assert origins.trace(value, spot=alone)[0].origin.value == "user"
+            for arguments in ({"x": value, "y": other}, {"x": value, "y": {"z": [other]}}):
+                assert origins.trace(value, spot=Spot("pay", ("x",), arguments))[0].origin.value == "unknown"
+        origins.said("1250,00 €")
+        assert origins.trace(1250, spot=Spot("pay", ("x",), {"x": 1250, "y": 1.25}))[0].origin.value == "user"
+
+    @pytest.mark.parametrize(
+        ("locales", "expected"),
+        [(["de"], [1250]), (["en"], [1.25]), (["de-CH"], [1.25]), (["de", "en"], [1.25, 1250]), ((), [1.25, 1250])],
+    )
+    def test_the_policys_languages_decide_between_readings(self, locales: list[str], expected: list[float]) -> None:
+        """None leaves both."""
+        origins = Provenance("u")
+        origins.said("zahle 1.250 €", locales)
+        assert [value for value in (1.25, 1250) if origin(origins, value) == "user"] == expected
+
+
 class TestNamedSources:
     def test_the_only_value_of_its_kind_in_the_source_that_the_user_named(self) -> None:
         """Here by the argument that it is read by."""
@@ -305,7 +415,53 @@ class TestFreeText:
         origins = memory_of("send www.example.com/a to Bob")
         text = "www.example.com/a https://a@evil.example/ ｗｗｗ.evil.example evil.example/x"
         found = sorted(traces[0].origin.value for traces in origins.identifiers(text))
-        assert found == ["unknown"] * 4 + ["user"]  # the first link; the address in the second one counts as well
+        assert found == ["unknown"] * 3 + ["user"]  # the first link
+
+    @pytest.mark.parametrize(
+        "text",
+        ["https:/evil.example/x",
+         "https:\\\\evil.example\\x", "https:evil.example", "[x](//evil.example/x)", "\\\\evil\\x",
+         "//evil/x", "ftp://evil.example/x", "evil.example",
+         "evil.example:8080", "EVIL.EXAMPLE/x", "[x](javascript:alert(1))",
+         "![x](data:text/html;base64,AAAA)", "203.0.113.7/x", "203.0.113.7", "http://203.0.113.7", "[2001:db8::1]/x",
+         "eve@evíl.example", "evíl.example/x", "mailto:eve%40evil.example", "de89370400440532013000",
+         "DE89-3704-0044-0532-0130-00", "DE89.3704.0044.0532.0130.00", "DE89\xa03704\xa00044\xa00532\xa00130\xa000",
+         "D E 8 9 3 7 0 4 0 0 4 4 0 5 3 2 0 1 3 0 0 0", "de 89 3704 0044 0532 0130 00", '"e ve"@evil.example',
+         "eve @ evil.example",
+         "eve (at) evil.example", "eve at evil dot example", "HTTPS://EVIL.example/x", "evil.xn--p1ai/x",
+         "www.evil.example",
+         "login.evil.zip", "evil&#46;example", "eve&#64;evil.example", "evil。example", "evil．example", "https://ev\til.example",
+         "smb://evil/x", "file:///etc/passwd", "evil.example?q=1", "evil.example#x", "o'brien@evil.example"],
+    )  # fmt: skip
+    def test_whatever_a_reader_could_follow_is_seen(self, text: str) -> None:
+        """Links, addresses and accounts in every writing that browsers, mail programs and people take for one."""
+        found = [
+            traces[0].origin.value for traces in memory_of("write to Bob").identifiers(f"Dear Bob, see {text} now")
+        ]
+        assert found
+        assert set(found) == {"unknown"}
+
+    @pytest.mark.parametrize(
+        "text",
+        ["see notes.txt, README.md and report_final.pdf; 50/50, 24/7 and/or",
+         "at 10:30, e.g. on Monday (z.B. 3.5.2026)",
+         "version 1.2.3 costs 1.250,00 EUR", "a.m., p.m., U.S., Ph.D., i.e. nothing",
+         "Thanks!Bob. C:\\dir\\x foo:bar // note",
+         "@anna.lee said 3 > 2 & 1 < 2", "The end.The next begins", "Re: your mail: data: none"],
+    )  # fmt: skip
+    def test_what_nobody_could_follow_is_no_link(self, text: str) -> None:
+        """Files, numbers, abbreviations and signs of a sentence."""
+        assert list(memory_of("write to Bob").identifiers(text)) == []
+
+    def test_what_the_user_wrote_may_go_out_as_they_wrote_it(self) -> None:
+        """Links, addresses, accounts, and words that only look like a domain."""
+        said = (
+            "to bob@x.example: vendor.example/a, https://wiki.example/Foo_(bar), DE89 3704 0044 0532 0130 00, 1.2.3.4"
+        )
+        found = memory_of(said).identifiers(
+            said + " or DE89370400440532013000, BOB@x.example, https://vendor.example/a"
+        )
+        assert {traces[0].origin.value for traces in found} == {"user"}
 
     def test_secrets_do_not_leave(self) -> None:
         """Whatever stands between their words; what the user said is no secret."""

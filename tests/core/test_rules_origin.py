@@ -425,3 +425,24 @@ class TestTrial:
             for to, expect in (("bob@example.com", "allow"), ("eve@evil.example", "deny"))
         ]
         assert [result.failure for result in run_cases(parse_policy(POLICY), cases)] == ["", ""]
+
+
+def test_a_policy_says_in_which_languages_its_users_write() -> None:
+    """In the file, in the hash, and in what a session makes of its request."""
+    text = POLICY + '\n[origins]\nlocales = ["de"]\n'
+    policy = parse_policy(text)
+    assert policy.origins.locales == ("de",)
+    assert parse_policy(dump_policy(policy)).hash == policy.hash != parse_policy(POLICY).hash
+    for written, outcome in ((text, "ask"), (POLICY, "allow")):
+        office = Office(written)
+        with office.guard.session("ann", tools=TOOLS, request=f"zahle 60.500 an {IBAN}"):
+            assert office.guard.decide("pay", {"to": IBAN, "amount": 60500}).outcome == "allow"
+            assert office.guard.decide("pay", {"to": IBAN, "amount": 60.5}).outcome == outcome
+
+
+@pytest.mark.parametrize("locales", ['["xx"]', '"de"', '["de_DE"]', '["de-de"]', "[1]"])
+def test_languages_are_checked(locales: str) -> None:
+    """With the place."""
+    with pytest.raises(InvalidPolicy) as caught:
+        parse_policy(f"version = 1\n[origins]\nlocales = {locales}\n")
+    assert caught.value.where.startswith("origins.locales")

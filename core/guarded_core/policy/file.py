@@ -15,7 +15,7 @@ from typing import Any
 from guarded_core.ground.errors import InvalidPolicy
 from guarded_core.ground.payload import PayloadLimits
 from guarded_core.policy.models import LimitsTable, PolicyDocument, given, policy_json_schema
-from guarded_core.policy.policy import DEFAULT_OUTPUT_BYTES, Role, ToolExecutionPolicy, ToolSettings
+from guarded_core.policy.policy import DEFAULT_OUTPUT_BYTES, OriginSettings, Role, ToolExecutionPolicy, ToolSettings
 from guarded_core.rules.case import Rule
 from guarded_core.rules.kinds import KINDS
 
@@ -65,6 +65,7 @@ class _Merged:
         self.tools: dict[str, ToolSettings] = {}
         self.roles: dict[str, Role] = {}
         self.rules: list[Rule] = []
+        self.origins = OriginSettings()
         self._files: dict[str, str | None] = {}
 
     def add(self, document: PolicyDocument, file: str | None) -> None:
@@ -78,6 +79,9 @@ class _Merged:
         for name, table in document.roles.items():
             self._claim(f"roles.{name}", file)
             self.roles[name] = _made(Role, table, f"roles.{name}", file)
+        if given(document.origins):
+            self._claim("origins.locales", file)
+            self.origins = _made(OriginSettings, document.origins, "origins", file)
         rules: list[Any] = document.rules
         self.rules += [_made(KINDS[rule.kind], rule, f"rules[{index}]", file) for index, rule in enumerate(rules)]
 
@@ -93,6 +97,7 @@ class _Merged:
                 roles=self.roles,
                 limits=PayloadLimits(**limits),
                 output_bytes=output_bytes,
+                origins=self.origins,
             )
         except InvalidPolicy as error:
             place = ".".join(error.where.split(".")[:2])
@@ -160,9 +165,14 @@ def dump_policy(policy: ToolExecutionPolicy) -> str:
         ("", {"version": 1}),
         ("limits", {name: limit for name, limit in limits.items() if limit != defaults[name]}),
     ]
+    tables.append(("origins", _changed(policy.origins)))
     tables += [(f"tools.{_key(name)}", _changed(policy.settings(name))) for name in sorted(policy.tools)]
     tables += [(f"roles.{_key(name)}", _changed(role)) for name, role in sorted(policy.roles.items())]
-    parts = [_table(f"[{name}]" if name else "", table) for name, table in tables if table or name != "limits"]
+    parts = [
+        _table(f"[{name}]" if name else "", table)
+        for name, table in tables
+        if table or name not in ("limits", "origins")
+    ]
     parts += [_table("[[rules]]", _spec(rule)) for rule in policy.rules]
     return "\n".join(parts)
 

@@ -19,7 +19,7 @@ from guarded_core.ground.errors import InvalidPolicy
 from guarded_core.ground.payload import MAX_DEPTH, PayloadLimits
 from guarded_core.ground.pointer import ABSENT
 from guarded_core.ground.wording import did_you_mean
-from guarded_core.policy.policy import DEFAULT_INPUT_BYTES, DEFAULT_OUTPUT_BYTES, Role, ToolSettings
+from guarded_core.policy.policy import DEFAULT_INPUT_BYTES, DEFAULT_OUTPUT_BYTES, OriginSettings, Role, ToolSettings
 from guarded_core.rules.kinds import KINDS
 from guarded_core.tools.spec import ToolRisk
 
@@ -57,6 +57,7 @@ def _descriptions(settings: type) -> dict[str, str]:
 
 _ToolTable = _model_of(ToolSettings, types={"risk": ToolRisk | None})
 _RoleTable = _model_of(Role)
+_OriginsTable = _model_of(OriginSettings)
 _RULE_TABLES = {name: _model_of(kind, kind=(Literal[name], ...)) for name, kind in KINDS.items()}
 _RuleTable = Annotated[Union[tuple(_RULE_TABLES.values())], Field(discriminator="kind")]  # type: ignore[valid-type]  # noqa: UP007
 
@@ -91,6 +92,8 @@ class PolicyDocument(BaseModel):
     """The allowlist: each tool that may be called, by its exact name."""
     roles: dict[str, _RoleTable] = {}  # type: ignore[valid-type]
     """Sets of tools for sessions, by name."""
+    origins: _OriginsTable = _OriginsTable()  # type: ignore[valid-type]
+    """How the words of users are read, for rules about where a value came from."""
     rules: list[_RuleTable] = []  # type: ignore[valid-type]
     """What every call has to pass, judged over its effective arguments."""
 
@@ -177,6 +180,8 @@ def _keys_at(loc: Sequence[int | str]) -> Iterable[str]:
     match loc:
         case ["limits", _]:
             return LimitsTable.model_fields
+        case ["origins", _]:
+            return _OriginsTable.model_fields
         case ["tools", _, _]:
             return _ToolTable.model_fields
         case ["roles", _, _]:

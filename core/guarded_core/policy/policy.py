@@ -13,6 +13,7 @@ from guarded_core.ground.pointer import Param
 from guarded_core.ground.shown import Shown
 from guarded_core.ground.wording import counted, did_you_mean
 from guarded_core.provenance.labels import Labels
+from guarded_core.provenance.quantities import LANGUAGES
 from guarded_core.rules.case import Rule, RuleLike
 from guarded_core.rules.engine import PolicyEngine
 from guarded_core.tools.schema.terms import CLOSED, Terms, terms_of
@@ -133,6 +134,28 @@ class Role:
             raise InvalidPolicy("max_calls is at least 1; a role without calls needs no tools", where="max_calls")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OriginSettings:
+    """How the words of users are read, for rules about where a value came from.
+
+    Attributes:
+        locales: languages that users write numbers and dates in, such as "de" or "en-US"; none reads them in every way.
+    """
+
+    locales: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        locales: object = self.locales
+        if not isinstance(locales, list | tuple):
+            raise InvalidPolicy("must be a list of languages", where="locales")
+        object.__setattr__(self, "locales", tuple(locales))
+        for locale in self.locales:
+            language, _, region = str(locale).partition("-")
+            if language not in LANGUAGES or (region and not (len(region) == 2 and region.isupper())):
+                hint = did_you_mean(str(locale), LANGUAGES)
+                raise InvalidPolicy(f"must be languages such as 'de' or 'en-US'{hint}", where="locales")
+
+
 class ToolExecutionPolicy(Shown):
     """An exact allowlist with risks, limits and rules; immutable.
 
@@ -144,6 +167,7 @@ class ToolExecutionPolicy(Shown):
         roles: named sets of tools for sessions.
         limits: bounds of the arguments.
         output_bytes: bound of what a tool returns.
+        origins: how users' words are read.
 
     Raises:
         InvalidPolicy: a name, risk, limit or role is not usable.
@@ -157,6 +181,7 @@ class ToolExecutionPolicy(Shown):
         roles: Mapping[str, Role] | None = None,
         limits: PayloadLimits | None = None,
         output_bytes: int = DEFAULT_OUTPUT_BYTES,
+        origins: OriginSettings | None = None,
     ) -> None:
         if isinstance(tools, str):
             # A string is an iterable of names too: of its letters.
@@ -175,6 +200,7 @@ class ToolExecutionPolicy(Shown):
         if type(output_bytes) is not int or output_bytes < 1:
             raise InvalidPolicy("the output limit is a positive number of bytes", where="limits.output_bytes")
         self.output_bytes = output_bytes
+        self.origins = origins or OriginSettings()
         self._tool_hashes: dict[str, str] = {}
         self._risks: dict[tuple[str, ToolRisk | None], ToolRisk | None] = {}
         self.hash = self._hash()
@@ -187,6 +213,7 @@ class ToolExecutionPolicy(Shown):
             roles=self._roles,
             limits=replace(self.limits, bytes=input_bytes),
             output_bytes=output_bytes,
+            origins=self.origins,
         )
 
     @property
@@ -240,6 +267,7 @@ class ToolExecutionPolicy(Shown):
                     "limits": asdict(self.limits),
                     "output_bytes": self.output_bytes,
                     "rules": [_rule_json(rule) for rule in self._engine.rules_for(tool)],
+                    **self._origins_json(),
                 }
             )
         return found
@@ -255,8 +283,13 @@ class ToolExecutionPolicy(Shown):
                 "limits": asdict(self.limits),
                 "output_bytes": self.output_bytes,
                 "rules": [_rule_json(rule) for rule in self._rules],
+                **self._origins_json(),
             }
         )
+
+    def _origins_json(self) -> dict[str, Any]:
+        # Where nothing is said, policies keep the hash that they had before anything could be.
+        return {"origins": {"locales": list(self.origins.locales)}} if self.origins.locales else {}
 
     def __repr__(self) -> str:
         held = f"{counted(len(self._tools), 'tool')} and {counted(len(self._rules), 'rule')}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 from guarded_core.ground.ids import new_id
 from guarded_core.provenance.labels import Labels, Leaf, leaves
 from guarded_core.provenance.lookalike import Lookalikes
+from guarded_core.provenance.mentions import Outgoing, identifiers, outgoing
 from guarded_core.provenance.origin import UNKNOWN, Origin, Spot, Trace
 from guarded_core.provenance.phrases import PhraseIndex
 from guarded_core.provenance.reading import Reading
@@ -25,9 +26,7 @@ from guarded_core.provenance.values import (
     canonical,
     codes,
     detect,
-    identifiers,
     is_downgrade,
-    links,
     normalised,
     plain,
     proper_names,
@@ -49,6 +48,11 @@ _TOKEN, _SIGHTING, _SOURCE, _PROPOSED, _GROUP, _LEAF = 240, 40, 180, 480, 600, 1
 _SECRET_WORD = re.compile(r"\w+")
 _RANK = {origin: rank for rank, origin in enumerate(Origin)}
 _PASTED, _PASTED_LABELS = "pasted text", Labels(named_by=("text",))
+_READ = (Kind.NUMBER, Kind.AMOUNT, Kind.DATE)
+_SUM = re.compile(
+    r"(?:\A|_|-)(?:amount|sum|price|total|cost|fee|betrag|summe|preis|kosten|montant|somme|prix|importe|monto|precio|importo"
+    r"|salary|deposit|refund|payment|tip|donation|budget|bid)s?(?:\Z|_|-|[A-Z])|(?:Amount|Sum|Price|Total|Cost|Fee)\Z"
+)
 _USERS = (Trace(origin=Origin.USER),)
 
 
@@ -111,15 +115,19 @@ class Provenance:
 
     # What comes in
 
-    def said(self, text: str) -> None:
+    def said(self, text: str, locales: Iterable[str] = ()) -> None:
         """Take in what the user said: a request, or a later turn. Never a model's words.
 
         What they quote is a source that they point at, not their word; what they say must not be is not taken in.
+
+        Args:
+            text: the turn.
+            locales: the languages that its numbers and dates may be written in; none for any.
         """
         turn = utterance(text)
         for part in turn.own:
             with self._lock:
-                self._say(part)
+                self._say(part, locales)
         for block in turn.quoted:
             self.pasted(block)
 
@@ -184,8 +192,8 @@ class Provenance:
             self._has_all = False
             raise
 
-    def _say(self, text: str) -> None:
-        for _, form in self._spoken.say(text):
+    def _say(self, text: str, locales: Iterable[str] = ()) -> None:
+        for _, form in self._spoken.say(text, locales):
             self._near.know(form)
 
     def _propose(self, arguments: Mapping[str, Any]) -> None:
@@ -337,18 +345,45 @@ class Provenance:
             self._read()
             if spot is not None and self._spoken.approved(spot, text):
                 return _USERS
-            return self._trace(_looks(text) if kind == "auto" else Kind(kind), text)
+            return self._trace_at(kind, text, spot)
+
+    def _trace_at(self, kind: str, text: str, spot: Spot | None) -> tuple[Trace, ...]:
+        asked = _looks(text) if kind == "auto" else Kind(kind)
+        if asked is Kind.NUMBER and spot is not None and _is_sum(spot):
+            asked = Kind.AMOUNT
+        traces = self._trace(asked, text)
+        if traces[0].origin is not Origin.USER:
+            # What a number is for is not known here: the number of a thing that the user named is theirs as well.
+            is_name = kind == "auto" and asked is Kind.NUMBER and self._spoken.holds(Kind.ID, text, text)
+            return (*_USERS, *traces) if is_name else traces
+        if asked in _READ and self._is_doubtful(asked, text, spot):
+            return tuple(trace for trace in traces if trace.origin is not Origin.USER) or UNKNOWN
+        return traces
+
+    def _is_doubtful(self, kind: Kind, text: str, spot: Spot | None) -> bool:
+        """Whether the call holds another reading of the same words beside this one."""
+        rivals = self._spoken.rivals(kind, canonical(kind, text) or "")
+        if not rivals or spot is None:
+            return False
+        return any(canonical(kind, leaf.text) in rivals for leaf in leaves(spot.arguments)[0])
 
     def identifiers(self, text: str) -> Iterator[tuple[Trace, ...]]:
-        """The traces of each link, address and account in free text; a malformed link is unknown."""
+        """The traces of each link, address and account in free text; what is malformed is unknown."""
         text = normalised(text)
-        found = [(kind, raw) for kind, _, raw in identifiers(text, bare=True)]
+        found = outgoing(text)
         with self._lock:
             self._read()
-            traces = [self._trace(kind, raw) for kind, raw in dict.fromkeys(found)]
-        if links(text) > sum(kind is Kind.URL for kind, _ in found):
-            traces.append(UNKNOWN)
+            traces = [self._trace_out(each) for each in found]
         yield from traces
+
+    def _trace_out(self, found: Outgoing) -> tuple[Trace, ...]:
+        if found.kind is None:
+            return UNKNOWN
+        traces = self._trace(found.kind, found.raw)
+        if not found.is_word or traces[0].origin is Origin.USER:
+            return traces
+        both = (*traces, *self._trace(Kind.VERBATIM, found.raw))
+        return tuple(sorted(both, key=lambda trace: _RANK[trace.origin]))
 
     def leaks(self, text: str) -> Trace | None:
         """A secret in `text`, or an identifier of a source that the user did not name; None where there is neither."""
@@ -392,7 +427,7 @@ class Provenance:
         found: dict[Trace, None] = {}
         if self._spoken.holds(kind, form, value):
             found[Trace(origin=Origin.USER)] = None
-        for source in self._tokens.get((kind, form), ()):
+        for source in self._tokens.get((Kind.NUMBER if kind is Kind.AMOUNT else kind, form), ()):
             if not (kind is Kind.URL and source.is_secure and is_downgrade(value)):
                 found.update((_traced(origin, source), None) for origin in self._origins(source, kind, form))
         if kind in (Kind.PHRASE, Kind.VERBATIM, Kind.EXACT):
@@ -425,6 +460,12 @@ class Provenance:
                 yield Origin.MENTIONED
             elif self._is_linked(name):
                 yield Origin.MENTIONED
+
+
+def _is_sum(spot: Spot) -> bool:
+    """Whether a parameter is called as sums of money are."""
+    name = next((step for step in reversed(spot.path) if step != "*"), "")
+    return _SUM.search(name) is not None
 
 
 def _looks(value: str) -> Kind:

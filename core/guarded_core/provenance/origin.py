@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -51,10 +51,12 @@ class Spot:
     Attributes:
         tool: the tool that is called.
         path: the way to the value in the arguments; items of arrays are ``*``.
+        arguments: all of them, as they were written.
     """
 
     tool: str
     path: tuple[str, ...]
+    arguments: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
 
 class Origins(Protocol):

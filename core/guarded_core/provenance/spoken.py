@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
 from guarded_core.provenance.labels import leaves
+from guarded_core.provenance.mentions import identifiers
 from guarded_core.provenance.origin import Spot
 from guarded_core.provenance.phrases import PhraseIndex
+from guarded_core.provenance.quantities import Quantity, quantities
 from guarded_core.provenance.room import Room
 from guarded_core.provenance.values import (
     MAX_IDENTIFIER,
     Kind,
     Token,
+    canonical,
     codes,
-    identifiers,
     is_downgrade,
     named,
     normalised,
-    quantities,
 )
 
 MAX_BYTES = 1_000_000
 _VALUE = 400
 MAX_APPROVED = 10_000
 # A number is an id only where it is said to be one: "June 13" names no file.
-_NUMERIC_ID = re.compile(r"(?:#|\b(?:id|no|nr|number)\b[.:]?)\s*['\"]?(\d+)|['\"](\d+)['\"]", re.IGNORECASE | re.ASCII)
+_QUOTED_ID = re.compile(r"['\"](\d+)['\"]", re.ASCII)
 _BREAK = re.compile(r"[\s'\"`\u2018\u2019\u201c\u201d,;()<>\[\]{}]+")
 
 
@@ -35,6 +36,8 @@ class Spoken:
 
     def __init__(self) -> None:
         self._tokens: set[Token] = set()
+        self._sure: set[Token] = set()  # numbers and dates that can be read in one way only
+        self._rivals: dict[Token, set[str]] = {}  # the other readings of what can be read in several ways
         self._secure: set[str] = set()
         self._room = Room(MAX_BYTES)
         self._phrases = PhraseIndex[bool](self._room)
@@ -42,8 +45,13 @@ class Spoken:
         self._codes: set[str] = set()
         self._approved: set[tuple[Spot, str]] = set()
 
-    def say(self, text: str) -> list[Token]:
-        """Take in a turn of the user's; its addresses and links. What does not fit is not known."""
+    def say(self, text: str, locales: Iterable[str] = ()) -> list[Token]:
+        """Take in a turn of the user's; its addresses and links. What does not fit is not known.
+
+        Args:
+            text: what they typed.
+            locales: the languages that its numbers and dates are written in; none for any.
+        """
         text = normalised(text)
         self._phrases.add(text, True)
         if not self._room.take(_VALUE * (1 + text.count(" ")) + 4 * len(text)):
@@ -54,15 +62,38 @@ class Spoken:
             if kind is Kind.URL and raw[:8].lower() == "https://":
                 self._secure.add(form)
             self._names.add(form)
+            if kind is Kind.URL and "#" in form:
+                found.append((kind, form.partition("#")[0].rstrip("/")))  # what the server is asked for
         self._tokens.update(found)
-        self._tokens.update(quantities(text))
+        for quantity in quantities(text, locales):
+            self._say_quantity(quantity)
         parts = {part for whole in _BREAK.split(text) for part in (whole, whole.rstrip(".:!?"))}
         self._tokens.update((Kind.EXACT, part) for part in parts)
         self._tokens.update((Kind.ID, part) for part in parts if not part.isdigit())
-        self._tokens.update((Kind.ID, digits) for groups in _NUMERIC_ID.findall(text) for digits in groups)
+        self._tokens.update((Kind.ID, digits) for digits in _QUOTED_ID.findall(text))
         self._names.update(named(text))
         self._codes.update(codes(text))
         return found
+
+    def _say_quantity(self, quantity: Quantity) -> None:
+        kinds = [quantity.kind]
+        if quantity.kind is Kind.NUMBER and quantity.role in ("money", "plain"):
+            kinds.append(Kind.AMOUNT)
+        elif quantity.kind is Kind.ID:
+            kinds.append(Kind.ACCOUNT)
+        for token in ((kind, form) for kind in kinds for form in quantity.forms):
+            if token[0] is Kind.ACCOUNT and canonical(*token) is None:
+                continue
+            self._tokens.add(token)
+            if len(quantity.forms) == 1:
+                self._sure.add(token)
+            else:
+                self._rivals.setdefault(token, set()).update(form for form in quantity.forms if form != token[1])
+
+    def rivals(self, kind: Kind, form: str) -> Set[str]:
+        """The other readings of the words in which the user said it; none where they said it clearly as well."""
+        token = (kind, form)
+        return frozenset() if token in self._sure else self._rivals.get(token, frozenset())
 
     def approve(self, tool: str, arguments: Mapping[str, Any]) -> None:
         """Take in the values of a payload that a person approved, each as a whole and for its own place only."""

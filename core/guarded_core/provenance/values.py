@@ -22,6 +22,7 @@ class Kind(StrEnum):
     URL = "url"
     ACCOUNT = "account"  # IBAN-like: two letters, two digits, and more of both
     NUMBER = "number"
+    AMOUNT = "amount"  # a number that is said as one of money
     DATE = "date"
     ID = "id"  # exact, printable ASCII
     EXACT = "exact"  # exact: passwords
@@ -33,29 +34,18 @@ Token = tuple[Kind, str]
 
 MAX_IDENTIFIER = 2048
 _MIN_PHRASE, _MAX_PHRASE = 2, 512
-_EMAIL = re.compile(
-    r"(?<![\w.+\-@])[A-Za-z0-9_.+\-]{1,64}@[A-Za-z0-9\-]{1,63}(?:\.[A-Za-z0-9\-]{1,63}){1,8}(?![\w@])", re.ASCII
-)
-_URL = re.compile(r"(?:https?://|(?<![\w@./-])www\.)[^\s'\"<>)\]`]{1,2048}", re.IGNORECASE)
-# A domain with a path is a link for whoever reads it, with or without a scheme.
-_BARE_URL = re.compile(
-    r"(?<![\w@./:-])(?!www\.)[\w-]{1,63}(?:\.[\w-]{1,63}){0,6}\.[a-z]{2,24}/[^\s'\"<>)\]`]*", re.IGNORECASE
-)
-_ACCOUNT = re.compile(
-    r"(?<![A-Za-z0-9])[A-Z]{2}\d{2}(?:[A-Z0-9]{6,30}|(?: [A-Z0-9]{4}){2,7}(?: [A-Z0-9]{1,3})?)(?![A-Za-z0-9])", re.ASCII
-)
-_USER_ACCOUNT = re.compile(
-    _ACCOUNT.pattern.replace("[A-Z0-9]{6,30}", "[A-Za-z0-9]{6,30}").replace("[A-Z]{2}", "[A-Za-z]{2}", 1), re.ASCII
+# Never a part of a longer one: what stands beside it may not belong to an address.
+EMAIL = re.compile(
+    r"(?<![\w.!#$%&*+/=?^{|}~@-])(?<!\w['\u2019])\w[\w.+'-]{0,63}@[^\W_](?:[\w-]{0,61}[^\W_])?"
+    r"(?:\.[^\W_](?:[\w-]{0,61}[^\W_])?){1,8}(?![\w@]|[.-]\w)"
 )
 _CODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{4,}", re.ASCII)
-_NUMBER = re.compile(
-    r"(?<![\w.,:/-])-?\d{1,3}(?:,\d{3})+(?:\.\d+)?(?![\w:/-]|[.,]\d)|(?<![\w.,:/-])-?\d+(?:\.\d+)?(?![\w:/-]|[.,]\d)",
-    re.ASCII,
-)
 _DATE = re.compile(r"(?<![\w-])\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2})?)?(?![\w-])", re.ASCII)
-_DIGIT, _DIGITS = re.compile(r"\d", re.ASCII), re.compile(r"[A-Za-z]{2}\d{2}", re.ASCII)
+_DIGIT = re.compile(r"\d", re.ASCII)
 _WORD = re.compile(r"\w+(?:['\u2019&.@/+-]\w+)*")
 _PHRASE = re.compile(rf"{_WORD.pattern}(?:[ ,]+{_WORD.pattern})*[.]?")
+# An IBAN or its like; or, where the policy says that it is an account, digits alone.
+_JOINED_ACCOUNT = re.compile(r"[A-Z]{2}\d{2}[A-Z0-9]{6,32}|\d{6,17}", re.ASCII)
 _PLAIN_NUMBER = re.compile(r"-?\d+(?:\.\d+)?", re.ASCII)
 # Invisible: zero-width, soft hyphen, bidirectional controls.
 _FORMAT = dict.fromkeys([0xAD, 0x200B, 0x200C, 0x200D, 0x2060, 0xFEFF, *range(0x202A, 0x202F), *range(0x2066, 0x206A)])
@@ -94,21 +84,21 @@ def canonical(kind: Kind, value: str) -> str | None:
         return phrase(value)
     if kind is Kind.VERBATIM:
         return value if len(value) >= _MIN_PHRASE and value.isprintable() else None
-    # Identifiers are printable ASCII; a look-alike from another script does not match.
+    if kind is Kind.EMAIL:
+        return value.lower() if _is_latin(value) and EMAIL.fullmatch(value) else None
+    # Other identifiers are printable ASCII; a look-alike from another script does not match.
     if not value.isascii() or not value.isprintable() or value != value.strip():
         return None
     match kind:
-        case Kind.EMAIL:
-            return value.lower() if _EMAIL.fullmatch(value) else None
         case Kind.URL:
             return url(value)
         case Kind.ACCOUNT:
             joined = value.replace(" ", "").upper()
-            return joined if re.fullmatch(r"[A-Z]{2}\d{2}[A-Z0-9]{6,32}", joined, re.ASCII) else None
-        case Kind.NUMBER:
+            return joined if _JOINED_ACCOUNT.fullmatch(joined) else None
+        case Kind.NUMBER | Kind.AMOUNT:
             return number(value) if _PLAIN_NUMBER.fullmatch(value) else None
         case Kind.DATE:
-            return value.replace(" ", "T") if _DATE.fullmatch(value) and _is_date(value) else None
+            return _moment(value) if _DATE.fullmatch(value) and _is_date(value) else None
         case _:
             return value
 
@@ -152,11 +142,12 @@ def url(value: str) -> str | None:
         return None
     if parts.scheme not in ("http", "https") or "@" in parts.netloc or "%" in host or "xn--" in host:
         return None
-    if not host or parts.fragment:
+    if not host:
         return None
     at = f":{port}" if port not in (None, 80, 443) else ""
     query = f"?{parts.query}" if parts.query else ""
-    return host + at + parts.path.rstrip("/") + query
+    fragment = f"#{parts.fragment}" if parts.fragment else ""
+    return host + at + parts.path.rstrip("/") + query + fragment
 
 
 def is_downgrade(value: str) -> bool:
@@ -179,48 +170,6 @@ def detect(value: str) -> Kind:
     return Kind.PHRASE
 
 
-def identifiers(text: str, *, by_user: bool = False, bare: bool = False) -> Iterator[tuple[Kind, str, str]]:
-    """Addresses, links and accounts in normalised text: kind, canonical form, and as they stand.
-
-    Args:
-        text: searched in one pass per kind.
-        by_user: a person's own typing: accounts in lower case, and a full stop that sticks to the next sentence.
-        bare: take domains with a path for links, too.
-    """
-    if by_user:
-        text = re.sub(r"(?<=[a-z]{2})\.(?=[A-Z])", ". ", text)
-    if "@" in text:
-        yield from _found(Kind.EMAIL, _EMAIL, text)
-    if "www." in text.lower() or "://" in text:
-        yield from _found(Kind.URL, _URL, text)
-    if bare and "/" in text:
-        yield from _found(Kind.URL, _BARE_URL, text)
-    if _DIGITS.search(text):
-        yield from _found(Kind.ACCOUNT, _USER_ACCOUNT if by_user else _ACCOUNT, text)
-
-
-def _found(kind: Kind, pattern: re.Pattern[str], text: str) -> Iterator[tuple[Kind, str, str]]:
-    for found in pattern.findall(text):
-        value = found.strip().rstrip(".,;:!?")
-        if (form := canonical(kind, value)) is not None:
-            yield kind, form, value
-
-
-def links(text: str) -> int:
-    """How many links a reader would see in `text`, well formed or not."""
-    return len(_URL.findall(text)) + len(_BARE_URL.findall(text))
-
-
-def quantities(text: str) -> Iterator[Token]:
-    """Numbers and dates in a person's own text."""
-    for found in _NUMBER.findall(text):
-        if (form := number(found)) is not None:
-            yield Kind.NUMBER, form
-    for found in _DATE.findall(text):
-        if (form := canonical(Kind.DATE, found)) is not None:
-            yield Kind.DATE, form
-
-
 def codes(text: str) -> Iterator[str]:
     """Identifier-like tokens: five characters or more with a digit among them; dates are none."""
     for found in _CODE.findall(text) if _DIGIT.search(text) else ():
@@ -240,6 +189,37 @@ def named(text: str) -> Iterator[str]:
         yield " ".join(words("".join(groups)))
     for found in _FILE.findall(text):
         yield found.casefold().rstrip(".")
+
+
+def _moment(value: str) -> str:
+    """A date or time in ISO's form, without seconds where there are none."""
+    return value.replace(" ", "T").removesuffix(":00") if len(value) > 16 else value.replace(" ", "T")
+
+
+def _is_latin(value: str) -> bool:
+    """Whether it is normal, and its letters are Latin: no look-alike from another script, no invisible sign."""
+    return value.isascii() or (
+        value == normalised(value) and all(sign.isascii() or "LATIN" in unicodedata.name(sign, "") for sign in value)
+    )
+
+
+def is_iban(account: str) -> bool:
+    """Whether the check digits of an account are right."""
+    return int("".join(str(int(sign, 36)) for sign in account[4:] + account[:4])) % 97 == 1
+
+
+IBAN_LENGTH = {
+    country: length
+    for length, countries in (
+        (15, "NO"), (16, "BE"), (18, "DK FI FK FO GL NL SD"), (19, "MK SI"), (20, "AT BA EE KZ LT LU MN XK"),
+        (21, "CH HR LI LV"), (22, "BG BH CR DE GB GE IE ME RS VA"), (23, "AE GI IL IQ OM SO TL"),
+        (24, "AD CZ ES MD PK RO SA SE SK TN VG"), (25, "LY PT ST"), (26, "IS TR"), (27, "BI DJ FR GR IT MC MR SM"),
+        (28, "AL AZ BY CY DO GT HN HU LB NI PL SV"), (29, "BR EG PS QA UA"), (30, "JO KW MU YE"), (31, "MT SC"),
+        (32, "LC"), (33, "RU"),
+    )
+    for country in countries.split()
+}  # fmt: skip
+"""How long the account numbers of each country are (ISO 13616, as of 2026)."""
 
 
 def _is_date(value: str) -> bool:

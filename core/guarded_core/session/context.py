@@ -188,7 +188,7 @@ class ToolExecutionContext:
         Their own words only: mail that they quote, code blocks and the like count as `pasted`, and what they say must
         not be ("never write to eve@example.com") as nothing.
         """
-        self.origins.said(text)
+        self.origins.said(text, () if self.issuer is None else self.issuer.policy.origins.locales)
 
     def pasted(self, text: str) -> None:
         """Remember somebody else's text that the user handed over: a mail they pasted, a file they dropped.

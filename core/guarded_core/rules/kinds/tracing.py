@@ -14,7 +14,9 @@ from guarded_core.rules.case import Asks, Case, Effect, Finding
 from guarded_core.rules.kinds.base import ParamRule, check_number, check_tool, keep, number_of
 from guarded_core.rules.patterns import names_tool
 
-ValueKind = Literal["auto", "email", "url", "account", "number", "date", "id", "exact", "phrase", "text", "names"]
+ValueKind = Literal[
+    "auto", "email", "url", "account", "number", "amount", "date", "id", "exact", "phrase", "text", "names"
+]
 
 _FREE_TEXT = ("text", "names")
 
@@ -104,13 +106,13 @@ class RequireOrigin(ParamRule):
         return Finding(f"parameter {self.param!r} has a value of origin {trace}", effect)
 
     def _traces(self, case: Case) -> Iterator[tuple[Trace, ...]]:
-        reads = self.place(case)
+        reads, arguments = self.place(case), case.action.parameters if case.written is None else case.written
         for path, value in self._scalars(case):
             number = reads.number(value)
             if self.value in _FREE_TEXT:
                 yield from self._in_text(value, case.origins)
             elif self.up_to is None or number is None or not 0 <= number <= number_of(self.up_to):
-                traces = case.origins.trace(value, self.value, Spot(case.action.tool, path))
+                traces = case.origins.trace(value, self.value, Spot(case.action.tool, path, arguments))
                 yield tuple(trace for trace in traces if self._counts(trace)) or UNKNOWN
 
     def _counts(self, trace: Trace) -> bool:
