@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import asyncio
 
-from llama_index.core.agent.workflow import AgentWorkflow, FunctionAgent
+from llama_index.core.agent.workflow import FunctionAgent
 
 from guarded_core import Guard, Role, ToolExecutionPolicy
-from guarded_llamaindex import assert_all_guarded, audited_events, guard_tools
+from guarded_llamaindex import GuardedAgentWorkflow, assert_all_guarded, audited_events, guard_tools
 from guarded_llamaindex.testing import ScriptedLLM, tool_call
 
 NOTES: list[str] = []
@@ -28,8 +28,8 @@ def write_note(text: str) -> str:
 
 
 policy = ToolExecutionPolicy(
-    {"search_web": "read_only", "write_note": "mutating"},
-    roles={"writer": Role(tools=frozenset({"search_web", "write_note"}), max_calls=4)},
+    {"search_web": "read_only", "write_note": "mutating", "handoff": "read_only"},
+    roles={"writer": Role(tools=frozenset({"search_web", "write_note", "handoff"}), max_calls=5)},
 )
 guard = Guard(policy)
 
@@ -58,7 +58,7 @@ writer = FunctionAgent(
         ]
     ),
 )
-workflow = AgentWorkflow([researcher, writer], root_agent="researcher")
+workflow = GuardedAgentWorkflow([researcher, writer], root_agent="researcher", guard=guard)
 assert_all_guarded(workflow)
 
 

@@ -7,6 +7,7 @@
 `outputs`         what a call gives back: the tool's own output, or a denial
 `mcp`             `guard_mcp_tools`: judged on the server's own schemas
 `retriever`       `guarded_retriever`: hides and narrows per session
+`handoff`         `GuardedAgentWorkflow`: agents hand over where the guard lets them
 `audit`           `audited_events`: calls that never reached a tool
 `workflow`        `WorkflowApprover`: a workflow waits for a person
 `reentry`         which call of a workflow this is, also when it is run again
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from guarded_core.ground.unguarded import UnguardedTools
     from guarded_llamaindex.audit import audited_events
     from guarded_llamaindex.code_execution import UnsafeCodeExecution
+    from guarded_llamaindex.handoff import GuardedAgentWorkflow
     from guarded_llamaindex.mcp import guard_mcp_tools
     from guarded_llamaindex.reachable import assert_all_guarded
     from guarded_llamaindex.retriever import guarded_retriever
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ApprovalAnswered",
     "ApprovalRequested",
+    "GuardedAgentWorkflow",
     "GuardedTool",
     "UnguardedTools",
     "UnsafeCodeExecution",
@@ -66,6 +69,7 @@ __all__ = [
 _PLACES = {
     "ApprovalAnswered": "workflow",
     "ApprovalRequested": "workflow",
+    "GuardedAgentWorkflow": "handoff",
     "GuardedTool": "tool",
     "UnguardedTools": "reachable",
     "UnsafeCodeExecution": "code_execution",

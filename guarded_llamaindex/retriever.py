@@ -60,6 +60,10 @@ class GuardedRetriever(ObjectRetriever[BaseTool]):
         fixed = [] if isinstance(tools, ObjectRetriever) else guard_tools(tools, guard, context=context)
         self._known: dict[str, tuple[object, GuardedTool]] = {tool.spec_name: (tool, tool) for tool in fixed}
 
+    def guarded_tools(self) -> list[GuardedTool]:
+        """Those that it was given, and those that its source has come up with so far."""
+        return [tool for _, tool in self._known.values()]
+
     def retrieve(self, str_or_query_bundle: QueryType) -> list[BaseTool]:
         """As `aretrieve`."""
         found: list[BaseTool] = asyncio_run(self.aretrieve(str_or_query_bundle))
@@ -85,7 +89,7 @@ class GuardedRetriever(ObjectRetriever[BaseTool]):
 
     async def _found(self, query: QueryType) -> list[GuardedTool]:
         if self._source is None:
-            return [tool for _, tool in self._known.values()]
+            return self.guarded_tools()
         return [self._guarded(tool) for tool in await self._source.aretrieve(query)]
 
     def _guarded(self, tool: BaseTool) -> GuardedTool:

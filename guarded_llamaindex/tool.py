@@ -382,6 +382,12 @@ def _port(wanted: _Wanted) -> _Port:
     return Port(spec, set_by_application=frozenset(parameters.partials))
 
 
+def inner_of(tool: GuardedTool) -> BaseTool:
+    """The tool behind the guard, to look at what it holds; only closures lead there."""
+    inner: BaseTool = inspect.getclosurevars(type(tool._port).drifted).nonlocals["inner"]
+    return inner
+
+
 def _methods(tool: BaseTool) -> tuple[Callable[..., Any], Callable[..., Awaitable[Any]]]:
     """How agents call the tool: sync and async; a sync-only one takes its ``input`` by position, in a worker thread."""
     if isinstance(tool, AsyncBaseTool):

@@ -168,7 +168,7 @@ async def test_agent_goes_the_same_way(make: MakeAgent, script: list[ScriptStep]
     bare_llm, guarded_llm = (ScriptedLLM(script, function_calling=make is not react_agent) for _ in range(2))
     guard = guard_for()
     agent = make(guard_tools(guarded.tools, guard), guarded_llm)
-    assert_all_guarded(agent)
+    assert_all_guarded(agent, allow_handoff=True)
     wanted = await transcript(make(bare.tools, bare_llm).run("go"))
     with guard.session("user-17", tools=NAMES):
         assert await transcript(agent.run("go")) == wanted

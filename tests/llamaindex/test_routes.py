@@ -37,6 +37,7 @@ from guarded_core import (
 )
 from guarded_core.rules.kinds import DenyToolParam
 from guarded_llamaindex import (
+    GuardedAgentWorkflow,
     GuardedTool,
     UnguardedTools,
     UnsafeCodeExecution,
@@ -343,7 +344,70 @@ class TestAssertAllGuarded:
         """Each of them, not the root only."""
         bare = FunctionAgent(name="b", description="d", llm=ScriptedLLM(), tools=[lambda: 1])
         workflow = AgentWorkflow([self.agent(tools=[read]), bare], root_agent="a")
-        assert self.found(workflow) == ["agent 'b': tool '<lambda>' is not guarded"]
+        assert self.found(workflow, allow_handoff=True) == ["agent 'b': tool '<lambda>' is not guarded"]
+
+    def test_handing_over_is_a_tool(self, read: GuardedTool, guard: Guard) -> None:
+        """A workflow's own `handoff` is named, unless it is guarded, accepted, or there is nobody to hand over to."""
+        unguarded = "the workflow: its own tool 'handoff' is not guarded; use GuardedAgentWorkflow"
+        two = [self.agent(tools=[read]), FunctionAgent(name="b", description="d", llm=ScriptedLLM())]
+        assert self.found(AgentWorkflow(two, root_agent="a")) == [unguarded]
+        assert_all_guarded(AgentWorkflow(two, root_agent="a"), allow_handoff=True)
+        with pytest.raises(InvalidTool, match="no risk is declared for handoff"):
+            GuardedAgentWorkflow(two, root_agent="a", guard=guard)
+        guard = Guard(ToolExecutionPolicy({"read": "read_only", "handoff": "read_only"}))
+        assert_all_guarded(GuardedAgentWorkflow(two, root_agent="a", guard=guard))
+        alone = [self.agent(can_handoff_to=[]), FunctionAgent(name="b", description="d", llm=ScriptedLLM())]
+        alone[1].can_handoff_to = []
+        assert_all_guarded(AgentWorkflow(alone, root_agent="a"))
+
+        class Own(GuardedAgentWorkflow):
+            def _get_handoff_tool(self, current_agent: Any) -> Any:
+                return AgentWorkflow._get_handoff_tool(self, current_agent)
+
+        assert self.found(Own(two, root_agent="a", guard=guard)) == [
+            "the workflow: it has a _get_handoff_tool of its own",
+            unguarded,
+        ]
+
+    def test_an_agent_inside_a_guarded_tool_is_looked_at(self, guard: Guard) -> None:
+        """What a tool's code holds, names or imports: an agent, and a bare tool."""
+        bare, inner = FunctionTool.from_defaults(lambda: 1, name="bare"), self.agent(tools=[lambda: 1])
+
+        async def asks(question: str) -> str:
+            return str(await inner.run(question))
+
+        def calls(question: str) -> str:
+            return str(bare.call())
+
+        for function, expected in (
+            (asks, "agent 'a': tool '<lambda>' is not guarded"),
+            (calls, "inside a guarded tool: tool 'bare' is not guarded"),
+        ):
+            agent = FunctionAgent(name="b", llm=ScriptedLLM(), tools=[guard_tool(function, guard, risk="read_only")])
+            assert self.found(agent) == [expected]
+            retriever = guarded_retriever(agent.tools, guard)  # type: ignore[arg-type]
+            assert self.found(FunctionAgent(name="b", llm=ScriptedLLM(), tool_retriever=retriever)) == [expected]
+
+    def test_a_guarded_agent_inside_a_guarded_tool_is_fine(self, read: GuardedTool, guard: Guard) -> None:
+        """The inner tool of a guarded one is no way around it."""
+        inner = self.agent(tools=[read])
+
+        async def asks(question: str) -> str:
+            return str(await inner.run(question))
+
+        assert_all_guarded(self.agent(tools=[guard_tool(asks, guard, risk="read_only"), read]))
+
+    def test_what_cannot_be_looked_into_is_unknown(self, guard: Guard) -> None:
+        """Code that makes an agent as it runs is never taken for guarded, and can be accepted."""
+
+        async def makes(question: str) -> str:
+            return str(await FunctionAgent(llm=ScriptedLLM(), tools=[]).run(question))
+
+        agent = self.agent(tools=[guard_tool(makes, guard, risk="read_only")])
+        (line,) = self.found(agent)
+        assert line.startswith("it is not known what is behind ")
+        assert line.endswith("makes: what FunctionAgent makes as it runs")
+        assert_all_guarded(agent, allow_unknown=True)
 
     def test_own_ways_of_calling_are_named(self, read: GuardedTool) -> None:
         """A subclass, or an object, that finds or calls tools its own way."""

@@ -15,7 +15,13 @@ from workflows import Context
 
 from guarded_core import Guard, InMemoryToolAuditTrail, InvalidApproval, ToolExecutionPolicy, ToolSettings
 from guarded_core.testing import ScriptedApprover
-from guarded_llamaindex import ApprovalAnswered, ApprovalRequested, WorkflowApprover, guard_tools
+from guarded_llamaindex import (
+    ApprovalAnswered,
+    ApprovalRequested,
+    GuardedAgentWorkflow,
+    WorkflowApprover,
+    guard_tools,
+)
 from guarded_llamaindex.testing import ScriptedLLM, tool_call
 
 pytestmark = pytest.mark.filterwarnings("ignore:Skipping serialization")  # a restored context gets a memory anew
@@ -477,3 +483,25 @@ class TestNowhereToWait:
         with desk.session():
             said = await asyncio.wait_for(desk.follow(front.run("pay"), answering(True)), 20)
         assert (said, desk.did, desk.asked) == ("done", [5], [])
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+async def test_a_hand_over_is_judged(allowed: bool, guard_of_handing_over: Guard) -> None:
+    """In a GuardedAgentWorkflow, handing over is a call like any other: on record, and only where the session may."""
+    guard = guard_of_handing_over
+    llm = ScriptedLLM([tool_call("handoff", {"to_agent": "two", "reason": "it knows"}), "I stay."])
+    agents = [
+        FunctionAgent(name="one", description="first", llm=llm),
+        FunctionAgent(name="two", description="second", llm=ScriptedLLM(["I took over."])),
+    ]
+    workflow = GuardedAgentWorkflow(agents, root_agent="one", guard=guard)
+    async with guard.session("user-17", tools=["handoff"] if allowed else ["other"]):
+        assert str(await workflow.run("go")) == ("I took over." if allowed else "I stay.")
+    wanted = [("authorized", None), ("succeeded", None)] if allowed else [("denied", "unauthorized")]
+    assert [(event.outcome.value, event.code) for event in guard.audit.events] == wanted  # type: ignore[union-attr]
+
+
+@pytest.fixture
+def guard_of_handing_over() -> Guard:
+    """Its policy lists a workflow's own tool."""
+    return Guard(ToolExecutionPolicy({"handoff": "read_only", "other": "read_only"}))

@@ -13,16 +13,17 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+_STANDARD = sys.stdlib_module_names - {"__main__"}
 _INSTALLED = ("site-packages", "dist-packages", "<frozen")
 CONTAINERS = list | tuple | set | frozenset | deque  # type: ignore[type-arg]
 
 _MAX_VISITED = 200_000
 _LEAVES = (str, bytes, int, float, bool, type(None), types.ModuleType)
-# Packages whose own globals and classes lead everywhere and to nothing that an application gave them.
-_FRAMEWORKS = (
-    *("guarded_core", "guarded_langchain", "guarded_llamaindex"),
-    *("langchain", "langgraph", "langsmith", "llama_index", "workflows", "pydantic", "deepagents"),
-)
+# Loggers, loops, threads and locks: what they hold is everybody's.
+_MACHINERY = ("logging", "asyncio", "_asyncio", "threading", "_thread", "concurrent")
+_AGENTS = ("langchain", "langgraph", "llama_index", "workflows", "deepagents")
+# Packages whose own globals and classes lead everywhere, and to nothing that an application gave them.
+_FRAMEWORKS = (*_AGENTS, "guarded_core", "guarded_langchain", "guarded_llamaindex", "langsmith", "pydantic")
 
 
 class Walk:
@@ -38,6 +39,7 @@ class Walk:
     def __init__(self, makers: Iterable[object] = ()) -> None:
         self._makers = tuple(makers)
         self.unseen: dict[str, None] = {}
+        self._followed: dict[int, bool] = {}
         self._seen: dict[int, Any] = {}  # the objects too, so that no id is used twice
 
     def visit(self, root: Any, inside: Callable[[Any], Iterable[Any]]) -> None:
@@ -45,7 +47,7 @@ class Walk:
         waiting = [root]
         while waiting:
             held = waiting.pop()
-            if isinstance(held, _LEAVES) or id(held) in self._seen:
+            if isinstance(held, _LEAVES) or type(held).__module__.startswith(_MACHINERY) or id(held) in self._seen:
                 continue
             if len(self._seen) >= _MAX_VISITED:
                 self.unseen[f"what comes after {_MAX_VISITED} objects"] = None
@@ -72,7 +74,7 @@ class Walk:
         elif isinstance(held, property):
             yield from (held.fget, held.fset)
         elif isinstance(held, type):
-            yield from _of_class(held)
+            yield from self._of_class(held)
         elif inspect.isgenerator(held):
             yield held.gi_frame and held.gi_frame.f_locals
         else:
@@ -92,7 +94,7 @@ class Walk:
                 yield cell.cell_contents
             except ValueError:  # not filled yet
                 continue
-        if not is_frameworks(function.__module__):
+        if self._follows(function.__globals__):
             yield from self._named(function)
 
     def _named(self, function: types.FunctionType) -> Iterator[Any]:
@@ -111,7 +113,7 @@ class Walk:
             full = importlib.util.resolve_name(name, package) if package or name[:1] != "." else name
             if full in sys.modules:
                 modules.append(sys.modules[full])
-            elif _is_application(function) and not _is_installed(full):
+            elif not _is_installed(full):
                 self.unseen[f"{function.__qualname__}: it imports {full} as it runs"] = None
         yield from self._of_modules(function, modules, names)
 
@@ -120,6 +122,8 @@ class Walk:
     ) -> Iterator[Any]:
         """What the code names of modules, and not all that is in them."""
         for module in modules:  # it grows
+            if not self._follows(vars(module)):
+                continue
             for name in names & vars(module).keys():
                 held = vars(module)[name]
                 if any(held is maker for maker in self._makers):
@@ -128,6 +132,20 @@ class Walk:
                     yield held
                 elif held not in modules:
                     modules.append(held)
+
+    def _of_class(self, kind: type) -> Iterator[Any]:
+        """What a class holds itself, its methods too, and the classes that it is made from."""
+        if not self._follows(vars(sys.modules.get(kind.__module__, types))):
+            return
+        for name, held in vars(kind).items():
+            if not (name.startswith("__") and isinstance(held, Mapping)):
+                yield held
+        yield from kind.__bases__
+
+    def _follows(self, module: dict[str, Any]) -> bool:
+        if id(module) not in self._followed:
+            self._followed[id(module)] = _is_followed(module)
+        return self._followed[id(module)]
 
     def _attributes(self, held: Any) -> Iterator[Any]:
         # Pydantic keeps private and extra attributes apart from the others.
@@ -150,34 +168,31 @@ class Walk:
             return None
 
 
-def is_frameworks(module: str | None) -> bool:
-    """Whether a module is of a framework or of this package."""
+def _leads_nowhere(module: object) -> bool:
+    """Whether a module is of the standard library, of a framework or of this package."""
+    name = str(module)
     # By how the name begins: langchain_core, langgraph_swarm, and so on.
-    return (module or "").startswith(_FRAMEWORKS)
+    return name.partition(".")[0] in _STANDARD or name.startswith(_FRAMEWORKS)
 
 
-def _is_application(function: types.FunctionType) -> bool:
-    """Whether the application's own code made this function, as far as its file tells."""
-    if (function.__module__ or "").partition(".")[0] in sys.stdlib_module_names - {"__main__"}:
+def _is_followed(module: dict[str, Any]) -> bool:
+    """Whether what a module's code names is looked at: an application's, and an installed one's that uses a framework.
+
+    Other packages' lead everywhere, by their loops and caches.
+    """
+    if _leads_nowhere(module.get("__name__", "")):
         return False
-    return not any(place in function.__code__.co_filename for place in _INSTALLED)
-
-
-def _of_class(kind: type) -> Iterator[Any]:
-    """What a class that an application wrote holds itself, its methods too, and the classes that it is made from."""
-    top = (kind.__module__ or "").partition(".")[0]
-    if is_frameworks(top) or top in sys.stdlib_module_names - {"__main__"}:
-        return
-    for name, held in vars(kind).items():
-        if not (name.startswith("__") and isinstance(held, Mapping)):
-            yield held
-    yield from kind.__bases__
+    if not any(place in str(module.get("__file__")) for place in _INSTALLED):
+        return True
+    held = list(module.values())
+    named = [one.__name__ if isinstance(one, types.ModuleType) else getattr(one, "__module__", None) for one in held]
+    return any(str(name).startswith(_AGENTS) for name in named)
 
 
 def _is_installed(module: str) -> bool:
     """Whether a module is of the standard library or an installed package, and so none of the application's."""
     top = module.partition(".")[0]
-    if top in sys.stdlib_module_names or is_frameworks(top):
+    if _leads_nowhere(top):
         return True
     try:
         spec = importlib.util.find_spec(top)
