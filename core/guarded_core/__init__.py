@@ -24,7 +24,7 @@ The rooms, in the order a call walks them:
 
 from typing import TYPE_CHECKING, Any
 
-from guarded_core.approvals.approver import Approver
+from guarded_core.approvals.approver import Approver, BaseApprover
 from guarded_core.approvals.callback import CallbackApprover
 from guarded_core.approvals.console import ConsoleApprover
 from guarded_core.approvals.decisions import Approvals
@@ -35,7 +35,7 @@ from guarded_core.audit.chain import AuditKeys
 from guarded_core.audit.durable import DurableToolAuditTrail
 from guarded_core.audit.event import AuditEvent, Outcome
 from guarded_core.audit.memory import InMemoryToolAuditTrail
-from guarded_core.audit.sink import TeeSink, ToolAuditSink
+from guarded_core.audit.sink import AuditSink, TeeSink, ToolAuditSink
 from guarded_core.audit.trail import Trail
 from guarded_core.ground.errors import (
     AnsweredByPerson,
@@ -99,7 +99,9 @@ __all__ = [
     "Approver",
     "AuditEvent",
     "AuditKeys",
+    "AuditSink",
     "AuditUnavailable",
+    "BaseApprover",
     "CallBudgetExhausted",
     "CallbackApprover",
     "CannotRun",

@@ -14,7 +14,7 @@ from guarded_core.approvals.approver import Approver, in_turn
 from guarded_core.approvals.decisions import Approvals
 from guarded_core.audit.chain import AuditKeys, KeysLike
 from guarded_core.audit.memory import InMemoryToolAuditTrail
-from guarded_core.audit.sink import ToolAuditSink
+from guarded_core.audit.sink import AuditSink, ToolAuditSink, completed
 from guarded_core.audit.trail import Trail, trail_of
 from guarded_core.ground.errors import DuplicateTool, GuardConfigurationError, InvalidTool, ToolExecutionError
 from guarded_core.ground.shown import Shown
@@ -99,10 +99,14 @@ class Guard(Shown):
         self.store: Store = _open_store(store, audit_keys)
         self.audit = _open_sink(audit, audit_keys, self.store)
         self.trail: Trail = (self.store.trail() if self.store.keeps_trail else None) or trail_of(self.audit)
-        self._opened = [own for own, given in ((self.audit, audit), (self.store, store)) if own is not given]
         self.approvals = Approvals(self.store)
         self._approver = in_turn(approver, self.store)
-        self._services = Services(store=self.store, sink=self.audit, approver=self._approver)
+        sink = None if self.audit is None else completed(self.audit)
+        self._opened: list[AuditSink | Store] = [
+            *([sink] if sink is not None and self.audit is not audit else ()),
+            *([self.store] if self.store is not store else ()),
+        ]
+        self._services = Services(store=self.store, sink=sink, approver=self._approver)
         self.authority = Authority(
             policy=lambda: self._policy,
             engine=self.rules,
@@ -160,9 +164,7 @@ class Guard(Shown):
         """
         with ExitStack() as closing:  # each is closed, whatever becomes of the others
             for opened in reversed(self._opened):
-                close = getattr(opened, "close", None)
-                if close is not None:
-                    closing.callback(close)
+                closing.callback(opened.close)
 
     def __enter__(self) -> Self:
         return self

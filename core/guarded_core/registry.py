@@ -6,7 +6,7 @@ import inspect
 import threading
 from typing import Any
 
-from guarded_core.audit.sink import ToolAuditSink
+from guarded_core.audit.sink import ToolAuditSink, completed
 from guarded_core.ground.errors import DuplicateTool, GuardConfigurationError, ToolNotFound
 from guarded_core.ground.payload import PayloadLimits, freeze
 from guarded_core.pipeline.call import Authority, Call
@@ -140,4 +140,4 @@ class ToolRegistry:
 
 
 def _services(context: ToolExecutionContext, audit: ToolAuditSink) -> Services:
-    return Services(store=context.store, sink=audit)
+    return Services(store=context.store, sink=completed(audit))

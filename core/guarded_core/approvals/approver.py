@@ -1,4 +1,4 @@
-"""Who is asked: the protocol of an approver, one that calls a function, one that asks at the terminal."""
+"""Who is asked: what an approver is, and several as one."""
 
 from __future__ import annotations
 
@@ -22,23 +22,67 @@ class CannotAsk(GuardConfigurationError):
 class Approver(Protocol):
     """Puts a request before a person and returns the answer, or None where the answer comes another way.
 
-    An approver with ``async def aask(request)`` is awaited under asyncio; otherwise `ask` runs there in its own thread.
-    One with ``attach(store)`` is told, once, where the guard's requests are kept; one with ``frameworks``, of
-    "langchain" and "llamaindex", serves no other. Where nobody can be asked it raises `CannotAsk`. Whatever else it
-    raises refuses the call; the application's log and an event, ``approver_failed``, have the exception's type.
+    Where nobody can be asked it raises `CannotAsk`. Whatever else it raises refuses the call; the application's log and
+    an event, ``approver_failed``, have the exception's type. What else an approver may have is in `BaseApprover`, with
+    or without deriving from it.
     """
 
     def ask(self, request: ApprovalRequest) -> Answer | None:
         """The answer to `request`, after as long as it takes."""
 
 
-async def ask_async(approver: Approver, request: ApprovalRequest) -> Answer | None:
-    """The approver's answer, awaited where it has an async way to ask, from a thread of its own where it has none."""
-    aask = getattr(approver, "aask", None)
-    if aask is None:
-        return await off_the_loop(approver.ask, request)
-    answer: Answer | None = await aask(request)
-    return answer
+class BaseApprover:
+    """What an approver may have, and what holds where it has not; one of these two ways to ask is its own.
+
+    Attributes:
+        frameworks: of "langchain" and "llamaindex" those it serves; None for all, and for calls of neither.
+        by: whose answers it gives, where they are always the same person's: who has voted is not asked again.
+    """
+
+    frameworks: frozenset[str] | None = None
+    by: str | None = None
+
+    def ask(self, request: ApprovalRequest) -> Answer | None:
+        """The answer to `request`, after as long as it takes. Raises CannotAsk, where it can only be awaited."""
+        raise CannotAsk(f"{type(self).__name__} is async, and the call is not")
+
+    async def aask(self, request: ApprovalRequest) -> Answer | None:
+        """As `ask`, for calls under asyncio: by default from a thread of its own."""
+        return await off_the_loop(self.ask, request)
+
+    def attach(self, store: RequestStore) -> None:
+        """Told once where the guard's requests are kept."""
+
+
+class _Completed(BaseApprover):
+    """An approver that does not derive from `BaseApprover`: what it leaves unsaid has the default. It is asked once."""
+
+    def __init__(self, approver: Any) -> None:
+        self._approver = approver
+        self._asks, self._awaits = hasattr(approver, "ask"), hasattr(approver, "aask")
+        frameworks = getattr(approver, "frameworks", BaseApprover.frameworks)
+        self.frameworks = None if frameworks is None else frozenset(frameworks)
+        self.by = getattr(approver, "by", BaseApprover.by)
+
+    def ask(self, request: ApprovalRequest) -> Answer | None:
+        if not self._asks:
+            raise CannotAsk(f"{type(self._approver).__name__} is async, and the call is not")
+        answer: Answer | None = self._approver.ask(request)
+        return answer
+
+    async def aask(self, request: ApprovalRequest) -> Answer | None:
+        if not self._awaits:
+            return await super().aask(request)
+        answer: Answer | None = await self._approver.aask(request)
+        return answer
+
+    def attach(self, store: RequestStore) -> None:
+        if hasattr(self._approver, "attach"):
+            self._approver.attach(store)
+
+
+def _completed(approver: Any) -> BaseApprover:
+    return approver if isinstance(approver, BaseApprover) else _Completed(approver)
 
 
 def in_turn(approvers: Approver | Sequence[Approver] | None, store: RequestStore) -> InTurn | None:
@@ -58,10 +102,11 @@ def in_turn(approvers: Approver | Sequence[Approver] | None, store: RequestStore
     each = tuple(approvers) if isinstance(approvers, Sequence) else (approvers,)
     for approver in each:
         _check(approver)
-    for approver in each:
-        if hasattr(approver, "attach"):
-            approver.attach(store)
-    return InTurn(each) if each else None
+    completed = [_completed(approver) for approver in each]
+    for one in completed:
+        one.attach(store)
+    kinds = ", ".join(type(approver).__name__ for approver in each)
+    return InTurn(tuple(completed), kinds) if each else None
 
 
 def _check(approver: Any) -> None:
@@ -71,7 +116,7 @@ def _check(approver: Any) -> None:
         raise GuardConfigurationError(
             f"approver is the class {approver.__name__}, not one of it: {approver.__name__}(...)"
         )
-    ask, aask = getattr(approver, "ask", None), getattr(approver, "aask", None)
+    ask, aask = (_own(approver, name) for name in ("ask", "aask"))
     if not callable(ask) and not callable(aask):
         hint = "; wrap the function: CallbackApprover(function, by=...)" if callable(approver) else ""
         raise GuardConfigurationError(f"approver is a {kind}, which has no ask(request){hint}")
@@ -80,6 +125,12 @@ def _check(approver: Any) -> None:
     for way in filter(callable, (ask, aask)):
         if not takes_one(way):
             raise GuardConfigurationError(f"{kind}.{way.__name__} takes one argument, the request")
+
+
+def _own(approver: Any, name: str) -> Any:
+    """Its way to ask of that name; None where it has but the default."""
+    is_default = getattr(type(approver), name, None) is getattr(BaseApprover, name)
+    return None if is_default else getattr(approver, name, None)
 
 
 def takes_one(function: Any) -> bool:
@@ -93,7 +144,7 @@ def takes_one(function: Any) -> bool:
     return True
 
 
-class Attached:
+class Attached(BaseApprover):
     """An approver's knowledge of the store that its guard's requests are in."""
 
     def __init__(self, store: RequestStore | None = None) -> None:
@@ -118,11 +169,12 @@ class Attached:
         return request is not None and request.state is RequestState.PENDING and request.is_live(self.store.now_ns())
 
 
-class InTurn:
+class InTurn(BaseApprover):
     """Several approvers as one; see `in_turn`."""
 
-    def __init__(self, approvers: tuple[Approver, ...]) -> None:
+    def __init__(self, approvers: tuple[BaseApprover, ...], kinds: str) -> None:
         self._approvers = approvers
+        self._kinds = kinds
 
     def ask(self, request: ApprovalRequest) -> Answer | None:
         """The first answer. Raises CannotAsk where none of them can ask anybody."""
@@ -130,7 +182,7 @@ class InTurn:
         left = self._left(request)
         for approver in left:
             try:
-                if (answer := _ask(approver, request)) is not None:
+                if (answer := approver.ask(request)) is not None:
                     return answer
             except CannotAsk as failure:
                 failures.append(failure)
@@ -143,7 +195,7 @@ class InTurn:
         left = self._left(request)
         for approver in left:
             try:
-                if (answer := await ask_async(approver, request)) is not None:
+                if (answer := await approver.aask(request)) is not None:
                     return answer
             except CannotAsk as failure:
                 failures.append(failure)
@@ -152,21 +204,16 @@ class InTurn:
 
     def check_framework(self, framework: str) -> None:
         """Raises GuardConfigurationError where no approver serves that framework, "langchain" or "llamaindex"."""
-        if not any(framework in getattr(approver, "frameworks", (framework,)) for approver in self._approvers):
-            kinds = ", ".join(type(approver).__name__ for approver in self._approvers)
-            raise GuardConfigurationError(f"{kinds} cannot ask anybody about a tool of {framework}; add one that can")
+        if not any(served is None or framework in served for served in (one.frameworks for one in self._approvers)):
+            raise GuardConfigurationError(
+                f"{self._kinds} cannot ask anybody about a tool of {framework}; add one that can"
+            )
 
-    def _left(self, request: ApprovalRequest) -> list[Approver]:
+    def _left(self, request: ApprovalRequest) -> list[BaseApprover]:
         voters = {vote.by for vote in request.votes}
-        return [approver for approver in self._approvers if getattr(approver, "by", None) not in voters]
+        return [approver for approver in self._approvers if approver.by not in voters]
 
 
-def _ask(approver: Approver, request: ApprovalRequest) -> Answer | None:
-    if not hasattr(approver, "ask"):
-        raise CannotAsk(f"{type(approver).__name__} is async, and the call is not")
-    return approver.ask(request)
-
-
-def _check_somebody_was_asked(failures: list[CannotAsk], asked: list[Approver]) -> None:
+def _check_somebody_was_asked(failures: list[CannotAsk], asked: list[BaseApprover]) -> None:
     if failures and len(failures) == len(asked):
         raise failures[0]

@@ -5,14 +5,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable
 
-from guarded_core.approvals.approver import CannotAsk, takes_one
+from guarded_core.approvals.approver import BaseApprover, CannotAsk, takes_one
 from guarded_core.approvals.request import Answer, ApprovalRequest
 from guarded_core.approvals.turns import off_the_loop
 from guarded_core.ground.bounds import identity
 from guarded_core.ground.errors import GuardConfigurationError
 
 
-class CallbackApprover:
+class CallbackApprover(BaseApprover):
     """Asks by calling a function of the application.
 
     Under asyncio a function that is not async runs in a thread of its own, so that it may take its time.

@@ -7,6 +7,7 @@ import sys
 from functools import partial
 from typing import Any, TextIO
 
+from guarded_core.approvals.approver import BaseApprover
 from guarded_core.approvals.card import request_text
 from guarded_core.approvals.request import Answer, ApprovalRequest
 from guarded_core.approvals.turns import Turns
@@ -34,7 +35,7 @@ class LastApproved:
         return answer
 
 
-class ConsoleApprover:
+class ConsoleApprover(BaseApprover):
     """Shows the whole payload at the terminal and reads yes or no; anything but yes is no.
 
     What was typed before the question stood there is discarded. A destructive or financial call is approved by typing
@@ -55,7 +56,7 @@ class ConsoleApprover:
     _turns = Turns()  # there is one terminal
 
     def __init__(self, by: str, *, read: TextIO | None = None, write: TextIO | None = None) -> None:
-        self.by = identity(by, "the approver")
+        self.by: str = identity(by, "the approver")
         self._read = read
         self._write = write
         self._last = LastApproved()

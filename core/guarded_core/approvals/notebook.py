@@ -8,6 +8,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
+from guarded_core.approvals.approver import BaseApprover
 from guarded_core.approvals.card import request_card, request_text
 from guarded_core.approvals.console import LastApproved
 from guarded_core.approvals.request import Answer, ApprovalRequest
@@ -17,7 +18,7 @@ from guarded_core.display.html import card_html
 from guarded_core.ground.bounds import identity
 
 
-class NotebookApprover:
+class NotebookApprover(BaseApprover):
     """Shows the whole payload below the cell; asks with buttons where they can be pressed, else at the prompt.
 
     A cell that is running, also one that awaits an agent, keeps its notebook from seeing a button, so that there the
@@ -37,7 +38,7 @@ class NotebookApprover:
     _turns = Turns()  # one question at a time, whatever runs in parallel
 
     def __init__(self, by: str, *, wait_seconds: float = 900, read: Callable[[str], str] | None = None) -> None:
-        self.by = identity(by, "the approver")
+        self.by: str = identity(by, "the approver")
         self._wait_seconds = wait_seconds
         self._read = read
         self._last = LastApproved()

@@ -9,7 +9,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator
 from os import PathLike
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from guarded_core.audit.card import events_grid
 from guarded_core.audit.chain import AuditKeys, Head, KeysLike
@@ -75,7 +75,7 @@ class DurableToolAuditTrail(FileTrail):
     shows if its end is cut. One whose writer died cannot tell a cut from a crash, back to its last head: see `head`.
     """
 
-    blocking: ClassVar[bool] = True
+    blocking = True
 
     def __init__(self, writer: TrailWriter, path: str, keys: AuditKeys | None) -> None:
         super().__init__(path, keys)

@@ -6,7 +6,6 @@ import threading
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from typing import ClassVar
 
 from guarded_core.audit.chain import Head
 from guarded_core.audit.event import AuditEvent, Outcome
@@ -28,7 +27,7 @@ class InMemoryToolAuditTrail(Trail):
         ToolAuditTrailError: the capacity is out of range.
     """
 
-    blocking: ClassVar[bool] = False
+    blocking = False
 
     def __init__(self, capacity: int = 1024) -> None:
         if type(capacity) is not int or not 1 <= capacity <= MAX_CAPACITY:

@@ -12,7 +12,7 @@ from typing import Protocol
 from guarded_core.audit.chain import Head
 from guarded_core.audit.event import AuditEvent, Outcome
 from guarded_core.audit.reconcile import RECONCILING, check_word, reconciled
-from guarded_core.audit.sink import TeeSink
+from guarded_core.audit.sink import AuditSink, TeeSink
 from guarded_core.audit.walk import Progress
 from guarded_core.ground.errors import ToolAuditTrailError
 from guarded_core.ground.shown import Shown
@@ -104,7 +104,7 @@ class Verified(Protocol):
         """What was found, for people."""
 
 
-class Trail(Shown, ABC):
+class Trail(Shown, AuditSink, ABC):
     """Events in the order they were acknowledged, numbered from 1.
 
     Everything here raises ToolAuditTrailError for what is wrong with the trail. A kind of one's own has `numbered`,

@@ -12,11 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
-from guarded_core.approvals.approver import Approver, ask_async
+from guarded_core.approvals.approver import BaseApprover
 from guarded_core.approvals.decisions import Approvals
 from guarded_core.approvals.request import Answer, ApprovalRequest
 from guarded_core.audit.event import AuditEvent
-from guarded_core.audit.sink import ToolAuditSink
+from guarded_core.audit.sink import AuditSink
 from guarded_core.store.base import Change, Query, Settlement, Snapshot, Store
 from guarded_core.tools.port import ToolPort
 
@@ -34,8 +34,8 @@ class Services:
     """
 
     store: Store
-    sink: ToolAuditSink | None
-    approver: Approver | None = None
+    sink: AuditSink | None
+    approver: BaseApprover | None = None
 
 
 class Step(Generic[T]):
@@ -165,10 +165,10 @@ class Record(Step[None]):
 
     def waits(self, services: Services) -> bool:
         store_waits = services.store.blocking and not self.stored
-        return store_waits or (services.sink is not None and getattr(services.sink, "blocking", True))
+        return store_waits or (services.sink is not None and services.sink.blocking)
 
     async def aperform(self, services: Services) -> None:
-        append = getattr(services.sink, "aappend", None)
+        append = None if services.sink is None else services.sink.aappend
         if append is None:
             return await Step.aperform(self, services)
         if not self.stored and services.store.blocking:
@@ -192,7 +192,7 @@ class Ask(Step["Answer | None"]):
     async def aperform(self, services: Services) -> Answer | None:
         if services.approver is None:
             return None
-        return await ask_async(services.approver, self.request)
+        return await services.approver.aask(self.request)
 
 
 @dataclass(slots=True, repr=False)

@@ -98,9 +98,8 @@ class ToolExecutionContext:
         self._counters: dict[tuple[str, int | None], tuple[Counter, ...]] = {}
         self._counter_keys: set[str] = set()
         # A store in memory lets go of a session that has no name to pick it up by, once nobody holds it.
-        forget = getattr(self.store, "forget", None) if session_id is None else None
-        if forget is not None:
-            weakref.finalize(self, forget, self.session_id, self._counter_keys).atexit = False
+        if session_id is None:
+            weakref.finalize(self, self.store.forget, self.session_id, self._counter_keys).atexit = False
         self._closed = False
         self._kept_open = False
         self._nested = nested

@@ -168,8 +168,8 @@ class TooManyRequests(Exception):
 class Store(RequestStore, Protocol):
     """Keeps what calls spend. Every method is atomic, and safe to call from several threads.
 
-    Any exception but those named is taken as: the store is not available, deny.
-
+    Any exception but those named is taken as: the store is not available, deny. A store of one's own derives from this
+    class: `trail`, `forget` and `close` do nothing by default.
     """
 
     @property
@@ -182,6 +182,18 @@ class Store(RequestStore, Protocol):
 
     def trail(self) -> Trail | None:
         """The trail that it keeps, to be read; None where it keeps none."""
+        return None
+
+    def forget(self, session_id: str, counters: Iterable[str]) -> None:
+        """Let go of a session that nobody can pick up again, and of these counters of its own.
+
+        The garbage collector calls it, maybe in the middle of another method: it must take no lock.
+        """
+        return None
+
+    def close(self) -> None:
+        """Let go of what the store holds open; no call may be under way, and none may follow."""
+        return None
 
     def open_session(self, session: SessionRecord) -> SessionRecord:
         """Keep a new session, or return the stored one of that id; the caller compares the two."""

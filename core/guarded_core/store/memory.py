@@ -193,6 +193,9 @@ class MemoryStore:
     def record(self, event: AuditEvent) -> None:
         """Nothing: this store keeps no trail."""
 
+    def close(self) -> None:
+        """Nothing: this store holds nothing open."""
+
     def trail(self) -> None:
         """None: this store keeps no trail."""
 

@@ -7,6 +7,7 @@ import os
 import time
 import weakref
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any, ClassVar, Self
@@ -117,6 +118,9 @@ class SqlStore:
     def trail(self, *, first_writer: int = 1) -> SqlTrail:
         """The audit trail, to read, verify and complete; verified from `first_writer` on."""
         return SqlTrail(self, self._database, self._keys, first_writer=first_writer)
+
+    def forget(self, session_id: str, counters: Iterable[str]) -> None:
+        """Nothing: what is in a database may be picked up by another process, until `prune`."""
 
     def now_ns(self) -> int:
         """The database's clock, ns since the epoch."""
