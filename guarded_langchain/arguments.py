@@ -203,7 +203,7 @@ class CallArguments:
         self._given = given.keys() if isinstance(given, dict) else frozenset[str]()
         self._parsed: tuple[bytes, Any] = b"", None
 
-    def complete(self, arguments: dict[str, Any]) -> dict[str, Any] | None:
+    def complete(self, arguments: dict[str, Any], opaque: frozenset[str] = frozenset()) -> dict[str, Any] | None:
         """The effective arguments, as JSON that parses back to itself; None where the checked ones are that already."""
         tool, model = self._of.tool.name, self._of.model
         if model is None:
@@ -218,7 +218,7 @@ class CallArguments:
         if model.is_ambiguous(arguments):
             # Open arguments are laid over the fields, so that another value would run than the one that was judged.
             raise InvalidPayload(tool, "an argument is given under two names")
-        effective, parsed = model.complete(arguments, self.injected)
+        effective, parsed = model.complete(arguments, self.injected, opaque)
         self._parsed = orjson.dumps(effective), parsed
         return effective
 

@@ -18,6 +18,7 @@ from guarded_core.pipeline.call import Call, edit_note
 from guarded_core.rules.case import Rule
 from guarded_core.rules.ruleset import RuleSet
 from guarded_core.session import ToolExecutionContext
+from guarded_core.tools.parsing import Parser
 from guarded_core.tools.port import ToolPort
 from guarded_core.tools.schema.terms import Terms
 from guarded_core.tools.spec import ToolRisk, ToolSpec
@@ -166,11 +167,17 @@ class Gate(ToolPort):
                 self.spec.name, "A model's call without an id cannot be answered by any message. It did not run."
             )
 
-    def complete(self, bound: _Entered, arguments: dict[str, Any]) -> dict[str, Any] | None:
+    def complete(
+        self, bound: _Entered, arguments: dict[str, Any], opaque: frozenset[str] = frozenset()
+    ) -> dict[str, Any] | None:
         """The effective arguments, by the tool's own parser."""
         if len(bound.proposal.sent.calls) > 1:
             raise InvalidPayload(self.spec.name, "two calls of one message have the same id")
-        return bound.arguments.complete(arguments)
+        return bound.arguments.complete(arguments, opaque)
+
+    def parser(self) -> Parser | None:
+        """The tool's own model; None where there is only a schema."""
+        return None if self.arguments.model is None else self.arguments.model.trial()
 
     def run(self, bound: _Entered, effective: dict[str, Any]) -> Any:
         """Run the inner tool, apart from the other calls of its task."""

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from abc import abstractmethod
+from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
 from typing import Any
 
 import orjson
-from pydantic import AliasChoices, BaseModel
+from pydantic import AliasChoices, BaseModel, create_model
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic.v1 import BaseModel as BaseModelV1
 from pydantic.v1 import SecretBytes as SecretBytesV1
 from pydantic.v1 import SecretStr as SecretStrV1
+from pydantic.v1 import create_model as create_model_v1
 from pydantic.v1.fields import ModelField
 
 from guarded_core.ground.errors import InvalidTool
 from guarded_core.tools.modelled import ModelReading
+from guarded_core.tools.parsing import Parser, settled
 from guarded_core.tools.reading import Reading
-from guarded_core.tools.roundtrip import check_model, dump, ordered, read, written
+from guarded_core.tools.roundtrip import check_model, dump, ordered
 from guarded_core.tools.schema import complete
 
 _NO_JSON = "x-guarded-no-json"
@@ -27,7 +29,7 @@ _NO_JSON = "x-guarded-no-json"
 _SYNTHETIC = frozenset({"args", "kwargs"})
 
 
-class ArgumentModel(ABC):
+class ArgumentModel(Parser):
     """A model of a tool's arguments.
 
     Attributes:
@@ -48,20 +50,26 @@ class ArgumentModel(ABC):
     _hidden: frozenset[str]
     _static: Mapping[str, str]
 
-    def complete(self, arguments: dict[str, Any], injected: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
+    def complete(
+        self, arguments: dict[str, Any], injected: Mapping[str, Any], opaque: frozenset[str]
+    ) -> tuple[dict[str, Any], Any]:
         """The part of the model as JSON that parses to itself, and what it parses to. Raises ValueError."""
         own = {name: value for name, value in injected.items() if name in self._hidden}
-        given = written(arguments)  # before a validator sees them, and may change them in place
-        parsed = self.parse({**arguments, **own})
-        effective = self._dump(parsed)
-        dumped = written(effective)
-        if dumped == given:
-            return effective, parsed  # it is the parse of what it dumps
-        parsed = self.parse({**read(dumped), **own})
-        if written(self._dump(parsed)) != dumped:
-            # Otherwise a person approves one value, and another one runs.
-            raise ValueError("the arguments do not survive a round trip through their model")
-        return effective, parsed
+        return settled(self, arguments, injected=own, opaque=opaque)
+
+    def values(self, parsed: Any) -> dict[str, Any]:
+        """What a model gives of an instance, and defaults, under the schema's names."""
+        given = self.keywords(parsed).items()
+        return {self.names.get(name, name): value for name, value in given if name not in self._hidden}
+
+    @cached_property
+    def _field_of(self) -> dict[str, str]:
+        return {given: name for name, given in self.names.items()}
+
+    def _not_dumped(self, opaque: frozenset[str], were_set: Collection[str]) -> frozenset[str]:
+        """The fields that are left out of a dump: code's, opaque ones, and defaults that JSON cannot say."""
+        left_out = self._left_out.difference(were_set) if self._left_out else self._left_out
+        return self._hidden | left_out | {self._field_of.get(name, name) for name in opaque}
 
     def is_ambiguous(self, arguments: Mapping[str, Any]) -> bool:
         """Whether an open argument has the name of a field that the parser takes by another name."""
@@ -74,16 +82,12 @@ class ArgumentModel(ABC):
         return frozenset(name for name, given in self._static.items() if given not in filled)
 
     @abstractmethod
-    def parse(self, arguments: dict[str, Any]) -> Any:
-        """The model's instance of these arguments. Raises ValueError."""
-
-    @abstractmethod
     def keywords(self, parsed: Any) -> dict[str, Any]:
         """The keywords that LangChain makes of an instance: what was given, and defaults."""
 
     @abstractmethod
-    def _dump(self, parsed: Any) -> dict[str, Any]:
-        """The model's part of an instance, as JSON."""
+    def trial(self) -> Parser:
+        """One that takes arguments without what code injects, to be tried with samples."""
 
 
 def model_of(model: type[BaseModel] | type[BaseModelV1], tool: str, hidden: frozenset[str]) -> ArgumentModel:
@@ -101,6 +105,7 @@ class _Model(ArgumentModel):
     def __init__(self, model: type[BaseModel], tool: str, hidden: frozenset[str]) -> None:
         check_model(model, tool, skip=hidden)
         self._model = model
+        self._tool = tool
         self._hidden = hidden & model.model_fields.keys()
         self.needs = frozenset(name for name in self._hidden if model.model_fields[name].is_required())
         self.hidden_names = self._hidden.union(*(_all_names(model.model_fields[name]) for name in self._hidden))
@@ -127,15 +132,22 @@ class _Model(ArgumentModel):
         names = self._defaulted | parsed.model_fields_set
         return {name: getattr(parsed, name) for name in self._fields if name in names} | (parsed.model_extra or {})
 
-    def _dump(self, parsed: BaseModel) -> dict[str, Any]:
-        dumped = dump(parsed, exclude=self._hidden | (self._left_out - parsed.model_fields_set))
+    def dumped(self, parsed: BaseModel, opaque: frozenset[str]) -> dict[str, Any]:
+        dumped = dump(parsed, exclude=self._not_dumped(opaque, parsed.model_fields_set))
         return {self._dumped.get(name, name): value for name, value in dumped.items()} if self._dumped else dumped
+
+    def trial(self) -> Parser:
+        if not self.needs:
+            return self
+        alone: dict[str, Any] = dict.fromkeys(self.needs, (Any, None))
+        return _Model(create_model(self._model.__name__, __base__=self._model, **alone), self._tool, self._hidden)
 
 
 class _ModelV1(ArgumentModel):
     def __init__(self, model: type[BaseModelV1], tool: str, hidden: frozenset[str]) -> None:
         _check_v1(model, tool, hidden, set())
         self._model = model
+        self._tool = tool
         self._hidden = hidden & model.__fields__.keys()
         self.needs = frozenset(name for name in self._hidden if model.__fields__[name].required)
         self.hidden_names = self._hidden | {model.__fields__[name].alias for name in self._hidden}
@@ -162,8 +174,14 @@ class _ModelV1(ArgumentModel):
         names = self._defaulted | parsed.__fields_set__
         return {name: value for name, value in parsed if name in names or name not in self._fields}
 
-    def _dump(self, parsed: BaseModelV1) -> dict[str, Any]:
-        excluded = self._hidden | (self._left_out - parsed.__fields_set__)
+    def trial(self) -> Parser:
+        if not self.needs:
+            return self
+        alone: dict[str, Any] = dict.fromkeys(self.needs, (Any, None))
+        return _ModelV1(create_model_v1(self._model.__name__, __base__=self._model, **alone), self._tool, self._hidden)
+
+    def dumped(self, parsed: BaseModelV1, opaque: frozenset[str]) -> dict[str, Any]:
+        excluded = self._not_dumped(opaque, parsed.__fields_set__)
         # JSON by way of its text: version 1 has no other way to turn every type into JSON.
         dumped: dict[str, Any] = orjson.loads(parsed.json(by_alias=True, exclude=set(excluded)))
         values = {self._fields[name].alias if name in self._fields else name: value for name, value in parsed}

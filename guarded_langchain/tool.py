@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias, cast
 
 from langchain_core.runnables import RunnableConfig
@@ -14,7 +15,7 @@ from pydantic import PrivateAttr
 
 from guarded_core.ground.errors import DuplicateTool, GuardConfigurationError, InvalidTool
 from guarded_core.ground.payload import MAX_DEPTH
-from guarded_core.guard import Guard
+from guarded_core.guard import Guard, OnInvalid
 from guarded_core.session import ToolExecutionContext
 from guarded_core.tools.spec import ToolRisk, parse_risk
 from guarded_langchain import compat
@@ -198,29 +199,58 @@ def guard_tool(
 
 
 def guard_tools(
-    tools: Iterable[ToolLike] | BaseToolkit, guard: Guard, *, context: ToolExecutionContext | None = None
+    tools: Iterable[ToolLike] | BaseToolkit,
+    guard: Guard,
+    *,
+    context: ToolExecutionContext | None = None,
+    on_invalid: OnInvalid = "refuse",
 ) -> list[BaseTool]:
-    """`guard_tool` for each of them, all or none.
+    """`guard_tool` for each of them.
+
+    Args:
+        tools, guard, context: as for `guard_tool`.
+        on_invalid: what becomes of a tool that cannot be guarded: "refuse" raises, with the reason for each such tool,
+            and "leave_out" returns the others; it warns, and `guard.coverage()` has the tool and the reason.
 
     Raises:
         DuplicateTool: two of them have one name.
         InvalidTool: as for `guard_tool`; one error names every tool without a declared risk.
     """
     listed = tools.get_tools() if isinstance(tools, BaseToolkit) else tools
-    return _guarded(listed, guard, risk=None, context=context)
+    return _guarded(listed, guard, risk=None, context=context, on_invalid=on_invalid)
 
 
 def _guarded(
-    tools: Iterable[ToolLike], guard: Guard, *, risk: ToolRisk | str | None, context: ToolExecutionContext | None
+    tools: Iterable[ToolLike],
+    guard: Guard,
+    *,
+    risk: ToolRisk | str | None,
+    context: ToolExecutionContext | None,
+    on_invalid: OnInvalid = "refuse",
 ) -> list[BaseTool]:
-    found = [_as_tool(tool) for tool in tools]
-    for name, count in Counter(tool.name for tool in found).items():
+    def made(tool: BaseTool | InvalidTool) -> tuple[BaseTool, Gate]:
+        if isinstance(tool, InvalidTool):
+            raise tool
+        return tool, _gate(tool, guard, risk, context)
+
+    found = [_found(tool) for tool in tools]
+    for name, count in Counter(name for name, _ in found).items():
         if count > 1:
             raise DuplicateTool(name)
-    gates = [_gate(tool, guard, risk, context) for tool in found]
     guard.check_framework("langchain")
-    guard.register(*gates)
-    return [tool if isinstance(tool, GuardedTool) else _wrap(gate) for tool, gate in zip(found, gates, strict=True)]
+    makers = {name: partial(made, tool) for name, tool in found}
+    admitted = guard.admit(makers, lambda pair: pair[1], on_invalid)
+    return [tool if isinstance(tool, GuardedTool) else _wrap(gate) for tool, gate in admitted]
+
+
+def _found(tool: Any) -> tuple[str, BaseTool | InvalidTool]:
+    """A tool by its name, or why it is none."""
+    try:
+        known = _as_tool(tool)
+    except InvalidTool as error:
+        named = tool.get("name") or tool.get("type") if isinstance(tool, dict) else getattr(tool, "__name__", None)
+        return str(named or type(tool).__name__), error
+    return known.name, known
 
 
 def _as_tool(tool: Any) -> BaseTool:

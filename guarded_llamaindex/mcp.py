@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from llama_index.core.tools import FunctionTool
 
-from guarded_core.guard import Guard
+from guarded_core.guard import Guard, OnInvalid
 from guarded_core.session import ToolExecutionContext
 from guarded_llamaindex.tool import Listed, guard_tools
 
@@ -22,7 +22,9 @@ class McpTools(Protocol):
         """The same as LlamaIndex tools."""
 
 
-async def guard_mcp_tools(spec: McpTools, guard: Guard, *, context: ToolExecutionContext | None = None) -> list[Listed]:
+async def guard_mcp_tools(
+    spec: McpTools, guard: Guard, *, context: ToolExecutionContext | None = None, on_invalid: OnInvalid = "refuse"
+) -> list[Listed]:
     """All tools of an MCP server, behind `guard`.
 
     LlamaIndex converts a server's schema and drops most of its constraints on the way (ranges, patterns, lengths);
@@ -33,12 +35,13 @@ async def guard_mcp_tools(spec: McpTools, guard: Guard, *, context: ToolExecutio
         spec: a ``McpToolSpec``.
         guard: judges, records and runs their calls.
         context: whose calls these are; by default the current session's.
+        on_invalid: as for `guard_tools`: "leave_out" goes on without the tools that cannot be guarded.
 
     Raises:
         InvalidTool, DuplicateTool: as `guard_tools`.
     """
     schemas = {tool.name: _input_schema(tool) for tool in await spec.fetch_tools()}
-    return guard_tools(await spec.to_tool_list_async(), guard, context=context, schemas=schemas)
+    return guard_tools(await spec.to_tool_list_async(), guard, context=context, schemas=schemas, on_invalid=on_invalid)
 
 
 def _input_schema(tool: Any) -> dict[str, Any]:

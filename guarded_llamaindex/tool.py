@@ -7,7 +7,7 @@ import inspect
 import warnings
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from llama_index.core.tools import AsyncBaseTool, BaseTool, FunctionTool, ToolOutput
@@ -15,7 +15,7 @@ from pydantic.errors import PydanticUserError
 from typing_extensions import TypeVar
 
 from guarded_core.ground.errors import DuplicateTool, InvalidTool, ToolExecutionError
-from guarded_core.guard import Guard
+from guarded_core.guard import Guard, OnInvalid
 from guarded_core.pipeline.call import Call, edit_note
 from guarded_core.session import ToolExecutionContext
 from guarded_core.store.ledger import CallKey
@@ -69,7 +69,7 @@ def guard_tool(
     if isinstance(wanted, GuardedTool):
         return wanted
     guard.check_framework("llamaindex")
-    guard.register(wanted.port)
+    guard.admit({wanted.spec.name: lambda: wanted}, lambda one: one.port)
     return GuardedTool(wanted)
 
 
@@ -80,27 +80,35 @@ def guard_tools(
     context: ToolExecutionContext | None = None,
     schemas: Mapping[str, Mapping[str, Any]] | None = None,
     code_execution: UnsafeCodeExecution | None = None,
+    on_invalid: OnInvalid = "refuse",
 ) -> list[Listed]:
-    """All of `tools` behind `guard`, each as by `guard_tool`; `schemas` has original schemas by the tools' names.
+    """All of `tools` behind `guard`, each as by `guard_tool`.
+
+    Args:
+        tools, guard, context, code_execution: as for `guard_tool`.
+        schemas: original schemas by the tools' names.
+        on_invalid: what becomes of a tool that cannot be guarded: "refuse" raises, with the reason for each such tool,
+            and "leave_out" returns the others; it warns, and `guard.coverage()` has the tool and the reason.
 
     Raises:
         InvalidTool: one of them cannot be guarded as it is declared, or some have no risk: all of those are named.
         DuplicateTool: two of them share a name.
     """
-    wanted = [
-        _wanted(tool, guard, context, schema=(schemas or {}).get(_name(tool)), code_execution=code_execution)
-        for tool in tools
-    ]
-    seen: set[str] = set()
-    for one in wanted:
-        name = one.spec_name if isinstance(one, GuardedTool) else one.spec.name
-        if name in seen:
+
+    def made(tool: BaseTool | Callable[..., Any]) -> _Wanted | GuardedTool:
+        schema = (schemas or {}).get(_name(tool))
+        return _wanted(tool, guard, context, schema=schema, code_execution=code_execution)
+
+    makers: dict[str, Callable[[], _Wanted | GuardedTool]] = {}
+    for tool in tools:
+        name = tool.spec_name if isinstance(tool, GuardedTool) else _name(tool)
+        if name in makers:
             # An agent keeps the last tool of a name, and never says so.
             raise DuplicateTool(name)
-        seen.add(name)
+        makers[name] = partial(made, tool)
     guard.check_framework("llamaindex")
-    guard.register(*(one.port for one in wanted if not isinstance(one, GuardedTool)))
-    guarded: list[Any] = [one if isinstance(one, GuardedTool) else GuardedTool(one) for one in wanted]
+    admitted = guard.admit(makers, lambda one: one._port if isinstance(one, GuardedTool) else one.port, on_invalid)
+    guarded: list[Any] = [one if isinstance(one, GuardedTool) else GuardedTool(one) for one in admitted]
     return guarded
 
 
@@ -289,7 +297,9 @@ class _Port(ToolPort):
             args, kwargs = bound.bound.shape(effective)
         return handed_back(await bound.run(*args, **kwargs), bound.bound)
 
-    def complete(self, bound: _Entered, arguments: dict[str, Any]) -> dict[str, Any] | None:
+    def complete(
+        self, bound: _Entered, arguments: dict[str, Any], opaque: frozenset[str] = frozenset()
+    ) -> dict[str, Any] | None:
         """The effective arguments, by the tool's own model and defaults."""
         return bound.bound.complete(arguments)
 

@@ -82,6 +82,7 @@ from guarded_core.rules.state import StateStore
 from guarded_core.session import ToolExecutionContext
 from guarded_core.store.base import Store
 from guarded_core.store.memory import MemoryStore
+from guarded_core.tools.examination import ToolWarning
 from guarded_core.tools.spec import AiTool, ToolParam, ToolRisk, ToolSpec
 
 if TYPE_CHECKING:
@@ -157,6 +158,7 @@ __all__ = [
     "ToolSettings",
     "ToolSpec",
     "ToolView",
+    "ToolWarning",
     "Trail",
     "Unauthorized",
     "Vote",

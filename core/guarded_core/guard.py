@@ -34,6 +34,7 @@ from guarded_core.session import Callers, Nobody, ToolExecutionContext, current_
 from guarded_core.store.base import Store
 from guarded_core.store.memory import MemoryStore
 from guarded_core.store.reconcile import reconcile
+from guarded_core.tools.examination import ToolWarning, check_steady
 from guarded_core.tools.port import ToolPort, UnreadablePort
 from guarded_core.tools.spec import ToolRisk, ToolSpec
 
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from guarded_core.tools.function import PlainFunction
 
 F = TypeVar("F", bound=Callable[..., Any])
+P = TypeVar("P")
+OnInvalid = Literal["refuse", "leave_out"]
 
 _MAX_MEMORIES = 256
 
@@ -92,6 +95,7 @@ class Guard(Shown):
         self._ports: dict[str, ToolPort] = {}
         self._functions: dict[str, PlainFunction] = {}
         self._callers = Callers(self, identify)
+        self._left_out: dict[str, str] = {}  # tools that could not be guarded, and why
         self._memories: OrderedDict[str, Provenance] = OrderedDict()
         self.rules = PolicyEngine()
         self.state = state or StateStore()
@@ -282,6 +286,52 @@ class Guard(Shown):
         port = self._ports.get(name)
         return None if port is None else port.spec
 
+    def admit(
+        self, makers: Mapping[str, Callable[[], P]], port_of: Callable[[P], ToolPort], on_invalid: OnInvalid = "refuse"
+    ) -> list[P]:
+        """Make and register tools, each judged by itself; for adapters.
+
+        Args:
+            makers: by the tool's name, what makes it guardable, or raises InvalidTool.
+            port_of: the port of what was made.
+            on_invalid: "refuse" raises for any that cannot be guarded, "leave_out" warns and goes on with the others.
+
+        Raises:
+            InvalidTool: with the reason for each tool that cannot be guarded.
+        """
+        made: dict[str, P] = {}
+        faults: dict[str, InvalidTool] = {}
+        for name, make in makers.items():
+            try:
+                one = make()
+                self._examine(port_of(one))
+            except InvalidTool as error:
+                faults[name] = error
+                continue
+            made[name] = one
+        undeclared = [port_of(one).spec for one in made.values() if self._policy.risk(port_of(one).spec) is None]
+        if faults and on_invalid == "refuse":
+            raise next(iter(faults.values())) if len(faults) == 1 else InvalidTool("\n".join(map(str, faults.values())))
+        if undeclared and on_invalid == "leave_out":
+            faults |= {spec.name: _undeclared(spec) for spec in undeclared}
+        self._leave_out(faults)
+        left = [one for name, one in made.items() if name not in faults]
+        self.register(*map(port_of, left))
+        return left
+
+    def _examine(self, port: ToolPort) -> None:
+        if self._ports.get(port.spec.name) is port:
+            return
+        settings = self._policy.settings(port.spec.name)
+        opaque = frozenset(settings.opaque) if settings else frozenset[str]()
+        check_steady(port.spec.name, port.parser(), dict(port.spec.schema), opaque)
+
+    def _leave_out(self, faults: Mapping[str, InvalidTool]) -> None:
+        for error in faults.values():
+            warnings.warn(f"left out: {error}", ToolWarning, stacklevel=5)
+        with self._lock:
+            self._left_out = {**self._left_out, **{name: str(error) for name, error in faults.items()}}
+
     def register(self, *tools: ToolPort | ToolSpec) -> None:
         """Make tools known, for what is shown and decided; a later one of a name stands in for an earlier one.
 
@@ -291,15 +341,13 @@ class Guard(Shown):
             InvalidTool: tools that neither the policy nor code declares a risk for, all of them named.
         """
         ports = [ToolPort(tool) if isinstance(tool, ToolSpec) else tool for tool in tools]
-        undeclared = [port.spec.name for port in ports if self._policy.risk(port.spec) is None]
+        undeclared = [port.spec for port in ports if self._policy.risk(port.spec) is None]
         if undeclared:
-            lines = "\n".join(f'    [tools.{name}]\n    risk = "..."' for name in undeclared)
-            raise InvalidTool(
-                f"no risk is declared for {', '.join(undeclared)}. Say for each how much harm it can do "
-                f"({', '.join(ToolRisk)}), in the policy:\n{lines}\nor where it is wrapped: risk=..."
-            )
+            raise _undeclared(*undeclared)
         with self._lock:
             self._ports = {**self._ports, **{port.spec.name: port for port in ports}}
+            for port in ports:
+                self._left_out.pop(port.spec.name, None)
 
     @overload
     def tool(self, function: F) -> F: ...
@@ -334,6 +382,7 @@ class Guard(Shown):
             if plain.spec.name in self._functions:
                 hint = ", or begin anew: guard.close(), and another Guard"  # a cell of a notebook was run again
                 raise DuplicateTool(plain.spec.name, hint)
+            self._examine(plain)
             self.register(plain)
             self._functions[plain.spec.name] = plain
             return cast(F, self._stand_in(plain))
@@ -382,7 +431,7 @@ class Guard(Shown):
 
     def coverage(self, context: ToolExecutionContext | None = None) -> Coverage:
         """For each tool, what becomes of its calls: in `context` or the current session; outside one, by the policy."""
-        return coverage(self._specs(), self.authority, context or current_context(self))
+        return coverage(self._specs(), self.authority, context or current_context(self), self._left_out)
 
     # Calls
 
@@ -506,6 +555,15 @@ class Guard(Shown):
 
     def __repr__(self) -> str:
         return f"<Guard of {counted(len(self._ports), 'tool')}, {self._policy!r}>"
+
+
+def _undeclared(*specs: ToolSpec) -> InvalidTool:
+    names = [spec.name for spec in specs]
+    lines = "\n".join(f'    [tools.{name}]\n    risk = "..."' for name in names)
+    return InvalidTool(
+        f"no risk is declared for {', '.join(names)}. Say for each how much harm it can do "
+        f"({', '.join(ToolRisk)}), in the policy:\n{lines}\nor where it is wrapped: risk=..."
+    )
 
 
 def _open_store(store: Store | str | None, keys: AuditKeys | None) -> Store:

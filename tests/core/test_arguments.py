@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import pytest
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 
-from guarded_core import Guard, ToolExecutionPolicy
+from guarded_core import Guard, ToolExecutionPolicy, ToolSettings
 from guarded_core.ground.errors import InvalidPayload, PolicyDenied
 from guarded_core.rules.kinds import DenyToolParam
 from guarded_core.tools.roundtrip import dump, may_hold_sets, written
@@ -50,7 +50,8 @@ def test_validator_that_changes_its_input_in_place_is_noticed() -> None:
     """What a model makes of the arguments is compared with what was sent, not with what a validator left of it."""
     paid: list[int] = []
     rules = [DenyToolParam(tool="pay", param="/order/amount", equals=100)]
-    guard = Guard(ToolExecutionPolicy({"pay": "mutating", "twice": "mutating"}, rules=rules))
+    as_written = ToolSettings(risk="mutating", opaque=("order",))
+    guard = Guard(ToolExecutionPolicy({"pay": "mutating", "twice": as_written}, rules=rules))
 
     @guard.tool
     def pay(order: Capped) -> None:
@@ -62,6 +63,8 @@ def test_validator_that_changes_its_input_in_place_is_noticed() -> None:
         """Pays twice as much, each time it is read."""
         paid.append(order.amount)
 
+    # Otherwise it would be refused here already.
+    guard.reload(ToolExecutionPolicy({"pay": "mutating", "twice": "mutating"}, rules=rules))
     with guard.session("ann", tools=["pay", "twice"]):
         guard.call("pay", {"order": {"amount": 7}})
         with pytest.raises(PolicyDenied):

@@ -135,7 +135,12 @@ def test_a_validator_that_changes_a_value_twice_is_refused(guard: Guard) -> None
         def grow(cls, value: int) -> int:
             return value + 1
 
+    with pytest.raises(InvalidTool, match="'number'"):
+        guard_tool(made(Args), guard)
+    strict = guard.policy
+    guard.reload(ToolExecutionPolicy({"sample": ToolSettings(risk="read_only", opaque=("number",))}))
     guarded = guard_tool(made(Args), guard)
+    guard.reload(strict)
     call = {"name": "sample", "args": {"number": 1}, "id": "call-1", "type": "tool_call"}
     assert guarded.invoke(call).artifact["code"] == "invalid_payload"
 

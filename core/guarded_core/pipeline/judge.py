@@ -321,7 +321,7 @@ def _effective(
     reason = _validator(spec, settings).check(raw.value)
     if reason is not None:
         raise InvalidPayload(spec.name, reason)
-    completed = _completed(call, port, raw)
+    completed = _completed(call, port, raw, settings)
     if settings.binds:
         completed = {**(raw.value if completed is None else completed), **_injected(call, spec.name, settings.binds)}
     if completed is None:
@@ -352,9 +352,11 @@ def _as_shown(call: Call, facts: Facts) -> Payload:
     return exact
 
 
-def _completed(call: Call, port: ToolPort, raw: Payload) -> dict[str, Any] | None:
+def _completed(call: Call, port: ToolPort, raw: Payload, settings: ToolSettings) -> dict[str, Any] | None:
     """The arguments with what they lack filled in; None where they are effective as they stand."""
     try:
+        if settings.opaque:
+            return port.complete(call.bound, raw.copy(), frozenset(settings.opaque))
         return port.complete(call.bound, raw.copy())
     except ToolExecutionError:
         raise
@@ -397,7 +399,7 @@ def _judgement(record: CallRecord, found: Found, facts: Facts) -> Judgement:
     case = Case(
         action=Action(tool=record.tool, parameters=facts.effective.value, id=found.call_id),
         written=None if found.written in (None, facts.effective) else found.written.value,
-        reading=facts.spec.reading,
+        reading=facts.spec.reading.as_written(facts.settings.opaque),
         scope=facts.context.scope,
         used=facts.snapshot.used,
         flags=facts.snapshot.flags,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -66,16 +66,27 @@ class Coverage(Shown):
         return {tool.name: tool.standings for tool in self.tools}
 
 
-def coverage(specs: Iterable[ToolSpec], authority: Authority, context: ToolExecutionContext | None) -> Coverage:
-    """The coverage of `specs` by what `authority` has in force now; reads the session's budget from its store."""
+def coverage(
+    specs: Iterable[ToolSpec],
+    authority: Authority,
+    context: ToolExecutionContext | None,
+    left_out: Mapping[str, str] | None = None,
+) -> Coverage:
+    """The coverage of `specs` by what `authority` has in force now; reads the session's budget from its store.
+
+    `left_out` are tools that could not be guarded, each with the reason.
+    """
     policy = authority.policy()
     rules = authority.rules(policy, context)
     over = context is not None and _is_over(context, authority)
+    rows = [_Row(spec, policy, rules, context, over).covered() for spec in specs]
+    hidden = frozenset({Standing.HIDDEN})
+    outside = [
+        ToolCoverage(name=name, risk=None, standings=hidden, why=(reason,)) for name, reason in (left_out or {}).items()
+    ]
     return Coverage(
         principal=context.principal if context else None,
-        tools=tuple(
-            _Row(spec, policy, rules, context, over).covered() for spec in sorted(specs, key=lambda spec: spec.name)
-        ),
+        tools=tuple(sorted((*rows, *outside), key=lambda row: row.name)),
     )
 
 

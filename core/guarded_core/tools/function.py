@@ -11,8 +11,9 @@ from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 
 from guarded_core.ground.errors import InvalidTool
 from guarded_core.tools.modelled import ModelReading
+from guarded_core.tools.parsing import Parser, settled
 from guarded_core.tools.port import ToolPort, before_entering
-from guarded_core.tools.roundtrip import check_model, dump, read, written
+from guarded_core.tools.roundtrip import check_model, dump
 from guarded_core.tools.schema.terms import CLOSED, Terms
 from guarded_core.tools.spec import ToolRisk, ToolSpec
 
@@ -54,17 +55,17 @@ class PlainFunction(ToolPort):
         self.function = function
         self.signature = inspect.signature(function)
         self.is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
-        self._fields = [(name, _field(name)) for name in self.signature.parameters]
         self._positional = [p.name for p in self.signature.parameters.values() if p.kind is p.POSITIONAL_ONLY]
-        self._model = _model(function, self.signature, tool)
-        check_model(self._model, tool)
-        schema = self._model.model_json_schema()
+        model = _model(function, self.signature, tool)
+        check_model(model, tool)
+        self._parser = _Parser(model, tuple(self.signature.parameters))
+        schema = model.model_json_schema()
         spec = ToolSpec.of(
             name=tool,
             description=description or inspect.getdoc(function) or "",
             schema=schema,
             risk=risk,
-            reading=ModelReading(schema, self._model),
+            reading=ModelReading(schema, model),
             terms=terms,
         )
         super().__init__(spec)
@@ -73,26 +74,23 @@ class PlainFunction(ToolPort):
         """Positional and keyword arguments as one mapping by name. Raises TypeError as the function itself would."""
         return dict(self.signature.bind(*args, **kwargs).arguments)
 
-    def complete(self, bound: Any, arguments: dict[str, Any]) -> dict[str, Any] | None:
+    def complete(
+        self, bound: Any, arguments: dict[str, Any], opaque: frozenset[str] = frozenset()
+    ) -> dict[str, Any] | None:
         """The effective arguments: defaults filled in, as JSON that parses back to itself; None where nothing changed.
 
         Raises ValueError where they do not fit, or would parse to something else another time.
         """
-        given = written(arguments)
-        effective = dump(self._model.model_validate(arguments))
-        dumped = written(effective)
-        if dumped == given:
-            return None
-        if written(dump(self._model.model_validate(read(dumped)))) != dumped:
-            # Otherwise a person approves one value, and another one runs.
-            raise ValueError("the arguments do not survive a round trip through their model")
-        return effective
+        return settled(self._parser, arguments, opaque=opaque)[0]
+
+    def parser(self) -> Parser:
+        """The model of the function's parameters."""
+        return self._parser
 
     def run(self, bound: Any, effective: dict[str, Any]) -> Any:
         """Call the function with effective arguments."""
         with before_entering():
-            parsed = self._model.model_validate(effective)
-            values = {name: getattr(parsed, field) for name, field in self._fields}
+            values = self._parser.values(self._parser.parse(effective))
             positional = [values.pop(name) for name in self._positional]
         return self.function(*positional, **values)
 
@@ -109,6 +107,23 @@ class PlainFunction(ToolPort):
             setattr(call, attribute, getattr(self.function, attribute))
         call.__signature__ = self.signature  # type: ignore[attr-defined]
         return call
+
+
+class _Parser(Parser):
+    """The model of a function's parameters."""
+
+    def __init__(self, model: type[BaseModel], names: tuple[str, ...]) -> None:
+        self._model = model
+        self._fields = [(name, _field(name)) for name in names]
+
+    def parse(self, arguments: dict[str, Any]) -> BaseModel:
+        return self._model.model_validate(arguments)
+
+    def dumped(self, parsed: BaseModel, opaque: frozenset[str]) -> dict[str, Any]:
+        return dump(parsed, exclude=frozenset(map(_field, opaque)))
+
+    def values(self, parsed: BaseModel) -> dict[str, Any]:
+        return {name: getattr(parsed, field) for name, field in self._fields}
 
 
 def _field(parameter: str) -> str:

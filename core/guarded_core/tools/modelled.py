@@ -71,14 +71,14 @@ def _assigned(model: type[BaseModel], name: str, info: FieldInfo, value: Any) ->
     if model.model_config.get("frozen"):
         kind = type(model.__name__, (model,), {"model_config": ConfigDict(frozen=False)})
     one: Any = kind.__pydantic_validator__.validate_assignment(kind.model_construct(), name, value)
-    (dumped,) = one.model_dump(mode="json", by_alias=True, include={name}).values()
+    (dumped,) = one.model_dump(mode="json", by_alias=True, include={name}, round_trip=True).values()
     return dumped
 
 
 def _adapted(model: type[BaseModel], name: str, info: FieldInfo, value: Any) -> Any:
     """The field's type alone, where the model as a whole wants more than one field."""
     adapter = TypeAdapter[Any](info.rebuild_annotation())
-    return adapter.dump_python(adapter.validate_python(value), mode="json", by_alias=True)
+    return adapter.dump_python(adapter.validate_python(value), mode="json", by_alias=True, round_trip=True)
 
 
 def _models(

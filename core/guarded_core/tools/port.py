@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 from guarded_core.ground.errors import InvalidPayload
 from guarded_core.ground.payload import measure
 from guarded_core.tools.lazy import ataken_out, is_lazy, taken_out
+from guarded_core.tools.parsing import Parser
 from guarded_core.tools.spec import ToolSpec
 
 
@@ -71,12 +72,19 @@ class ToolPort:
         """The port, the arguments and what is bound of a call that is only asked about, and never runs."""
         return self, arguments, None
 
-    def complete(self, bound: Any, arguments: dict[str, Any]) -> dict[str, Any] | None:
+    def complete(
+        self, bound: Any, arguments: dict[str, Any], opaque: frozenset[str] = frozenset()
+    ) -> dict[str, Any] | None:
         """Turn checked arguments, a private copy, into effective ones as JSON; None where they are that already.
 
-        By default the schema's defaults are filled in. Whatever it raises is InvalidPayload.
+        Those in `opaque` stay as they are, whatever the tool makes of them. By default the schema's defaults are filled
+        in. Whatever it raises is InvalidPayload.
         """
         return None if self.spec.defaults is None else self.spec.defaults.complete(arguments)
+
+    def parser(self) -> Parser | None:
+        """What parses the tool's arguments, to be tried with samples; None where the tool gets what is written."""
+        return None
 
     def restored(self, bound: Any, kept: dict[str, Any]) -> dict[str, Any]:
         """Effective arguments as a ledger kept them, with what the application sets in its place again."""
@@ -127,7 +135,9 @@ class ToolPort:
 class UnreadablePort(ToolPort):
     """A tool, for a call of it whose arguments a framework could not read: it can only be refused."""
 
-    def complete(self, bound: Any, arguments: dict[str, Any]) -> dict[str, Any] | None:
+    def complete(
+        self, bound: Any, arguments: dict[str, Any], opaque: frozenset[str] = frozenset()
+    ) -> dict[str, Any] | None:
         """Refuse them, also where they happen to be JSON."""
         raise InvalidPayload(self.spec.name, "it could not be read")
 

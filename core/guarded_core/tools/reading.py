@@ -71,6 +71,7 @@ class Reading:
     def __init__(self, schema: Mapping[str, Any] | None = None) -> None:
         self._schema = None if schema is None else dict(schema)
         self._places: dict[tuple[str | None, ...], Place] = {}
+        self._as_written: dict[tuple[str, ...], Reading] = {}
 
     def declares(self, name: str) -> bool:
         """Whether the schema has an argument of that name; where there is none, any name counts as declared."""
@@ -85,6 +86,15 @@ class Reading:
             place = self._places[param.tokens] = self._place(param.tokens)
         return place
 
+    def as_written(self, names: tuple[str, ...]) -> Reading:
+        """The same, but for these arguments, which count as they are written."""
+        if not names:
+            return self
+        found = self._as_written.get(names)
+        if found is None:
+            found = self._as_written[names] = _AsWritten(self, frozenset(names))
+        return found
+
     def _place(self, tokens: tuple[str | None, ...]) -> Place:
         formats = self._formats(tokens)
         return Place(is_decimal="decimal" in formats, is_instant="date-time" in formats)
@@ -96,6 +106,20 @@ class Reading:
         for token in tokens:
             nodes = list(alternatives(root, [child for node in nodes for child in children(node, token)]))
         return {str(node["format"]) for node in nodes if isinstance(node, dict) and "format" in node}
+
+
+class _AsWritten(Reading):
+    """Arguments of which a rule is to see nothing but what was written."""
+
+    def __init__(self, reading: Reading, names: frozenset[str]) -> None:
+        super().__init__(reading._schema)
+        self._reading = reading
+        self._names = names
+
+    def _place(self, tokens: tuple[str | None, ...]) -> Place:
+        if tokens[0] is None or tokens[0] in self._names:
+            return super()._place(tokens)
+        return self._reading._place(tokens)
 
 
 UNKNOWN_TOOL = Reading()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import marshal
 from collections.abc import Collection, Mapping
 from functools import lru_cache
 from typing import Any, get_args
@@ -12,6 +11,7 @@ import orjson
 from pydantic import BaseModel, Secret, SecretBytes, SecretStr
 
 from guarded_core.ground.errors import InvalidTool
+from guarded_core.tools.parsing import written as written  # it stood here
 
 _MASKED = (SecretStr, SecretBytes, Secret)
 
@@ -56,7 +56,7 @@ def dump(parsed: BaseModel, *, exclude: frozenset[str] = frozenset()) -> dict[st
 
     A set has one order, whatever its members hash to in this process.
     """
-    dumped = parsed.model_dump(mode="json", by_alias=True, exclude=set(exclude), warnings="error")
+    dumped = parsed.model_dump(mode="json", by_alias=True, exclude=set(exclude), round_trip=True, warnings="error")
     if not may_hold_sets(type(parsed)):
         return dumped
     # In the order of the fields, which is what model_dump keeps too.
@@ -119,16 +119,3 @@ def ordered(parsed: Any, dumped: Any) -> Any:
             return members
         return sorted(members, key=lambda member: orjson.dumps(member, option=orjson.OPT_SORT_KEYS))
     return dumped
-
-
-def written(arguments: dict[str, Any]) -> bytes:
-    """The arguments, told from all others to the type (1, 1.0 and True differ). Raises ValueError for no plain JSON.
-
-    Within one process only: to see whether a model dumps what it was given, whatever a validator does to it in place.
-    """
-    return marshal.dumps(arguments, 2)  # from version 3 on, equal values may be written differently
-
-
-def read(arguments: bytes) -> Any:
-    """A copy of what was written."""
-    return marshal.loads(arguments)  # noqa: S302 - this process wrote it
