@@ -38,6 +38,9 @@ Role = Annotated[str | None, typer.Option(help="The session's role; without one 
 def check(
     path: PolicyPath,
     tools: Tools = None,
+    samples: Annotated[
+        Path | None, typer.Option(help="Outputs of your tools, to try labels on: JSON, lists of outputs by tool.")
+    ] = None,
     strict: Annotated[bool, typer.Option(help="Fail on warnings too.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -46,7 +49,7 @@ def check(
         policy, findings = _loaded(path)
         specs = _specs(tools)
         schemas = None if specs is None else {spec.name: spec.schema for spec in specs}
-        findings += lint(policy, schemas)
+        findings += lint(policy, schemas, _samples(samples))
     if as_json:
         rows = [{"severity": found.severity, "where": found.where, "message": found.message} for found in findings]
         _write_json({"policy": policy.hash, "findings": rows})
@@ -134,6 +137,18 @@ def _loaded(path: Path) -> tuple[ToolExecutionPolicy, list[LintFinding]]:
         warnings.simplefilter("always")
         policy = load_policy(path)
     return policy, [LintFinding(severity="warning", where="", message=str(warning.message)) for warning in said]
+
+
+def _samples(path: Path | None) -> dict[str, list[Any]]:
+    if path is None:
+        return {}
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise typer.BadParameter(f"cannot be read: {type(error).__name__}", param_hint="--samples") from None
+    if not isinstance(found, dict) or not all(isinstance(outputs, list) for outputs in found.values()):
+        raise typer.BadParameter("is an object of lists: {tool: [output, ...]}", param_hint="--samples")
+    return found
 
 
 def _specs(tools: str | None) -> list[ToolSpec] | None:

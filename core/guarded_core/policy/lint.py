@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from guarded_core.ground.pointer import Param
-from guarded_core.ground.wording import did_you_mean
+from guarded_core.ground.wording import counted, did_you_mean
 from guarded_core.policy.policy import ToolExecutionPolicy, ToolSettings
+from guarded_core.provenance.labels import leaves
+from guarded_core.provenance.structure import structured
 from guarded_core.rules.case import Action, Case, Rule
 from guarded_core.rules.patterns import is_glob, names_tool
 from guarded_core.rules.reach import missing, takes_number
@@ -35,18 +37,43 @@ class LintFinding:
     message: str
 
 
-def lint(policy: ToolExecutionPolicy, schemas: Mapping[str, Mapping[str, Any]] | None = None) -> list[LintFinding]:
+def lint(
+    policy: ToolExecutionPolicy,
+    schemas: Mapping[str, Mapping[str, Any]] | None = None,
+    samples: Mapping[str, Sequence[Any]] | None = None,
+) -> list[LintFinding]:
     """Everything odd about `policy`, in the order of the file.
 
     Args:
         policy: what was read.
         schemas: JSON Schemas of the tools' arguments by name, where known; then parameters are looked up too.
+        samples: outputs of tools by name, where there are some; then labels that cover nothing in them are named.
     """
-    findings = [*_tools(policy, schemas)]
+    findings = [*_tools(policy, schemas), *_labels(policy, samples or {})]
     for index, rule in enumerate(policy.rules):
         said = [*_matching(policy, rule), *_parameter(policy, rule, schemas or {}), *_emptiness(rule)]
         findings += [_of_rule(index, rule, severity, message) for severity, message in said]
     return [*findings, *_shadowed(policy), *_contradictions(policy)]
+
+
+def _labels(policy: ToolExecutionPolicy, samples: Mapping[str, Sequence[Any]]) -> Iterator[LintFinding]:
+    for name in sorted(policy.tools & samples.keys()):
+        settings = policy.settings(name)
+        unmet: list[set[tuple[str, str]]] = []
+        for sample in samples[name]:
+            labels = (settings or ToolSettings()).labels()
+            output = structured(sample, any_form=labels.reads_structure)
+            found = [leaf for leaf in leaves(output)[0] if leaf.text]
+            if found:
+                unmet.append(set(labels.unmet(output, found)))
+        for setting, pointer in sorted(set.intersection(*unmet)) if unmet else ():
+            message = f"{pointer!r} covers nothing of {counted(len(unmet), 'sample')}; a label on no part says nothing"
+            yield LintFinding(severity="warning", where=f"tools.{name}.{setting}", message=message)
+    for name in sorted(samples.keys() - policy.tools):
+        hint = did_you_mean(name, policy.tools)
+        yield LintFinding(
+            severity="warning", where="", message=f"there are samples of {name!r}, which is no tool{hint}"
+        )
 
 
 def _of_rule(index: int, rule: Rule, severity: Severity, message: str) -> LintFinding:

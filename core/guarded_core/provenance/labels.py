@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import date
 from decimal import Decimal
@@ -12,6 +12,9 @@ from typing import Any
 from guarded_core.ground.errors import InvalidPolicy
 from guarded_core.ground.pointer import Param, Path
 from guarded_core.provenance.values import plain
+
+Pattern = tuple[str | None, ...]
+"""A JSON Pointer's tokens, None for ``*``."""
 
 MAX_NODES, MAX_LEVELS = 100_000, 64
 _ITEM = "*"
@@ -132,6 +135,29 @@ class Labels:
         # A record is the innermost item that the fields which speak of it are in.
         self._depth = max((_depth(pattern) for pattern in (*self._key, *self._author, *self._id)), default=0)
         self._known: dict[Path, Marks] = {}
+        said = {"trusted": trusted, "secret": secret, "people": people, "author": (author,), "record_id": (record_id,)}
+        said["named_by"] = tuple(name for name in named_by if name.startswith("/"))
+        self._pointers = tuple((name, text) for name, texts in said.items() for text in texts if text)
+        self._unmet: dict[tuple[str, str], Pattern] = {
+            pointer: pointers((pointer[1],), pointer[0])[0] for pointer in self._pointers
+        }
+
+    @property
+    def reads_structure(self) -> bool:
+        """Whether it says anything of parts, so that text is worth taking apart."""
+        return bool(self._pointers) or not self.untrusted_output
+
+    def unmet(self, output: Any, found: Iterable[Leaf]) -> list[tuple[str, str]]:
+        """Which labels no output of this tool had a part for so far, each told once: setting and pointer.
+
+        An empty array has room for any item.
+        """
+        paths = {leaf.path for leaf in found if leaf.text} if self._unmet else set()
+        if not paths:
+            return []
+        unmet = [key for key, pattern in self._unmet.items() if not _meets(output, pattern, paths)]
+        self._unmet = {}  # what is met once is right, and what is not is told now
+        return unmet
 
     def record(self, leaf: Leaf) -> Path:
         """Which record of its output a leaf belongs to."""
@@ -154,7 +180,7 @@ class Labels:
         return found
 
 
-def pointers(texts: tuple[str, ...], where: str) -> tuple[tuple[str | None, ...], ...]:
+def pointers(texts: tuple[str, ...], where: str) -> tuple[Pattern, ...]:
     """JSON Pointers as tokens, None for ``*``. Raises InvalidPolicy."""
     found = []
     for text in texts:
@@ -164,11 +190,30 @@ def pointers(texts: tuple[str, ...], where: str) -> tuple[tuple[str | None, ...]
     return tuple(found)
 
 
-def _depth(pattern: tuple[str | None, ...]) -> int:
+def _meets(output: Any, pattern: Pattern, paths: Set[Path]) -> bool:
+    if any(_covers((pattern,), path) for path in paths):
+        return True
+    values = [output]
+    for token in pattern:
+        if not all(isinstance(value, dict | list) for value in values):
+            return False
+        values = [member for value in values for member in _at(value, token)]
+        if not values:
+            return token is None
+    return True
+
+
+def _at(value: Any, token: str | None) -> Iterable[Any]:
+    if token is None:
+        return value.values() if isinstance(value, dict) else value
+    return [value[token]] if isinstance(value, dict) and token in value else []
+
+
+def _depth(pattern: Pattern) -> int:
     return max((index + 1 for index, token in enumerate(pattern) if token is None), default=0)
 
 
-def _covers(patterns: tuple[tuple[str | None, ...], ...], path: Path) -> bool:
+def _covers(patterns: tuple[Pattern, ...], path: Path) -> bool:
     return any(
         len(pattern) <= len(path)
         and all(token is None or token == step for token, step in zip(pattern, path, strict=False))

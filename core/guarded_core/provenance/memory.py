@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,6 +20,7 @@ from guarded_core.provenance.reading import Reading
 from guarded_core.provenance.room import Room
 from guarded_core.provenance.runs import MAX_RUN, WordRuns, pieces
 from guarded_core.provenance.spoken import Spoken
+from guarded_core.provenance.structure import structured
 from guarded_core.provenance.utterance import utterance
 from guarded_core.provenance.values import (
     Kind,
@@ -33,6 +35,8 @@ from guarded_core.provenance.values import (
     words,
     words_at,
 )
+
+_log = logging.getLogger("guarded_core")
 
 MAX_BYTES = 3_000_000  # of what was returned; the user's own words have a room of theirs
 MAX_TOKENS = 200_000
@@ -161,12 +165,16 @@ class Provenance:
 
         Args:
             tool: its name.
-            output: JSON, models, dataclasses; anything else has no values that are known afterwards.
+            output: JSON, models, dataclasses, or text; text that is JSON, a Markdown table, a mail with its head, lines
+                of ``name: value`` or CSV is read as such. Anything else has no values that are known afterwards.
             labels: what the policy says of its parts.
             arguments: what it was called with: what an output echoes of them gains nothing by it.
             call_id: the guard's id of the call.
         """
+        output = structured(output, any_form=labels.reads_structure)
         found, is_whole = leaves(output)
+        for setting, pointer in labels.unmet(output, found):
+            _log.warning("the label %s = %r covers nothing of what %s returned", setting, pointer, tool)
         reading = Reading(tool, call_id, labels, arguments or {}, found)
         with self._lock:
             self._has_all = self._has_all and is_whole
