@@ -28,6 +28,8 @@ from guarded_core.approvals.approver import Approver, BaseApprover
 from guarded_core.approvals.callback import CallbackApprover
 from guarded_core.approvals.console import ConsoleApprover
 from guarded_core.approvals.decisions import Approvals
+from guarded_core.approvals.grant import Grant, GrantState
+from guarded_core.approvals.grantable import Grantable
 from guarded_core.approvals.notebook import NotebookApprover
 from guarded_core.approvals.queue import QueueApprover
 from guarded_core.approvals.request import Answer, ApprovalRequest, HumanApproval, RequestState, Vote
@@ -113,6 +115,9 @@ __all__ = [
     "DurableToolAuditTrail",
     "EditRefused",
     "ExecutionFailed",
+    "Grant",
+    "GrantState",
+    "Grantable",
     "Guard",
     "GuardConfigurationError",
     "GuardedToolsError",

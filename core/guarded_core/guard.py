@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast, overload
 from guarded_core.approvals.approver import Approver, in_turn
 from guarded_core.approvals.decisions import Approvals
 from guarded_core.audit.chain import AuditKeys, KeysLike
+from guarded_core.audit.event import AuditEvent
 from guarded_core.audit.memory import InMemoryToolAuditTrail
 from guarded_core.audit.sink import AuditSink, ToolAuditSink, completed
 from guarded_core.audit.trail import Trail, trail_of
@@ -21,7 +22,7 @@ from guarded_core.ground.shown import Shown
 from guarded_core.ground.wording import counted
 from guarded_core.pipeline.call import Authority, Call
 from guarded_core.pipeline.flow import enforce, refusal
-from guarded_core.pipeline.steps import Services, arun, run
+from guarded_core.pipeline.steps import Services, arun, recorded, run
 from guarded_core.policy.policy import DEFAULT_MAX_CALLS, ToolExecutionPolicy
 from guarded_core.preview.coverage import Coverage, coverage
 from guarded_core.preview.decision import Decision, preview
@@ -103,7 +104,7 @@ class Guard(Shown):
         self.store: Store = _open_store(store, audit_keys)
         self.audit = _open_sink(audit, audit_keys, self.store)
         self.trail: Trail = (self.store.trail() if self.store.keeps_trail else None) or trail_of(self.audit)
-        self.approvals = Approvals(self.store)
+        self.approvals = Approvals(self.store, self._record)
         self._approver = in_turn(approver, self.store)
         sink = None if self.audit is None else completed(self.audit)
         self._opened: list[AuditSink | Store] = [
@@ -160,6 +161,10 @@ class Guard(Shown):
             policy = load_policy(self._source)
         self._policy = policy
         return policy
+
+    def _record(self, event: AuditEvent) -> None:
+        """Write an event that is about no call under way."""
+        run(recorded(event), self._services)
 
     def close(self) -> None:
         """Close the trail and the store that this guard opened itself; what was handed over stays open.

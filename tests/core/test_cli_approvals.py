@@ -19,6 +19,7 @@ from guarded_core import (
     ToolExecutionPolicy,
     ToolSettings,
 )
+from guarded_core.approvals.grantable import Grantable
 from guarded_core.approvals.request import RequestState
 from guarded_core.cli.app import app
 
@@ -215,3 +216,67 @@ def test_a_person_decides_while_the_agent_waits(url: str, command: str, options:
     assert guarded(url, command, guard.approvals.pending()[0].id, *options).exit_code == 0
     running.join()
     assert said in outcome[0]
+
+
+LIMITS = Grantable(calls=10, seconds=600, free=("to",), up_to={"amount": 500}, total={"amount": 900})
+
+
+def test_a_grant_from_the_command_line_to_its_end(url: str) -> None:
+    """Shown and confirmed, in force for calls within it, listed with what is used, taken back."""
+    with asking(url, grant=LIMITS) as guard, guard.session("lee", tools=["pay"]):
+        with pytest.raises(HumanApprovalRequired) as asked:
+            guard.call("pay", {"amount": 5, "to": "Ann"})
+        request_id = str(asked.value.request_id)[:8]
+        shown = guarded(url, "show", request_id).output
+        assert "at most 10 more calls like this one, for 600 seconds" in shown
+        bounds = ("--calls", "2", "--free", "to", "--up-to", "amount=100", "--total", "amount=150.50")
+        granted = guarded(url, "grant", request_id, *bounds, typed="y\n")
+        assert granted.exit_code == 0, granted.output
+        assert "any /to; /amount up to 100" in granted.output
+        assert "0 of 2 calls; 0 of 150.50 /amount" in granted.output
+        assert guard.call("pay", {"amount": 5, "to": "Ann"}) == "paid 5"
+        assert guard.call("pay", {"amount": 100, "to": "Bob"}) == "paid 100"
+        (grant,) = guard.approvals.grants()
+        assert "1 of 2 calls; 100 of 150.50 /amount" in guarded(url, "grants").output
+        ended = guarded(url, "end-grant", grant.id[:6], "--reason", "enough")
+        assert (ended.exit_code, ended.output) == (0, "revoked by kim\n")
+        assert guarded(url, "grants").output == "no grant is in force\n"
+        with pytest.raises(HumanApprovalRequired):
+            guard.call("pay", {"amount": 1, "to": "Bob"})
+
+
+def test_a_grant_that_two_people_agree_to(url: str) -> None:
+    """The first one is told how many are missing; the second sees it before they agree."""
+    with asking(url, grant=LIMITS, approvals=2) as guard, guard.session("lee", tools=["pay"]):
+        with pytest.raises(HumanApprovalRequired) as asked:
+            guard.call("pay", {"amount": 5, "to": "Ann"})
+        granted = guarded(url, "grant", str(asked.value.request_id), "--calls", "1", "--yes")
+        assert "1 more to agree" in granted.output
+        (grant,) = guard.approvals.grants()
+        again = guarded(url, "agree", grant.id, typed="y\n")
+        assert "agreed already" in again.output
+        agreed = guarded(url, "agree", grant.id, "--by", "otto", typed="y\n")
+        assert "nothing: exactly these arguments" in agreed.output
+        assert agreed.output.endswith("agreed by otto; it is in force\n")
+        assert guard.call("pay", {"amount": 5, "to": "Ann"}) == "paid 5"
+
+
+@pytest.mark.parametrize(
+    ("bounds", "says"),
+    [
+        (["--calls", "11"], "calls is 1 to 10"),
+        (["--calls", "1", "--up-to", "amount"], "--up-to is a name and a number"),
+        (["--calls", "1", "--up-to", "amount=501"], "/amount may be granted up to 500"),
+        (["--calls", "1", "--free", "amount"], "/amount cannot be left open; of this tool: /to"),
+    ],
+)
+def test_what_the_policy_does_not_let_be_granted_is_said_before_anybody_is_asked(
+    url: str, bounds: list[str], says: str
+) -> None:
+    """The request still waits."""
+    with asking(url, grant=LIMITS) as guard, guard.session("lee", tools=["pay"]):
+        with pytest.raises(HumanApprovalRequired) as asked:
+            guard.call("pay", {"amount": 5, "to": "Ann"})
+        refused = guarded(url, "grant", str(asked.value.request_id), *bounds)
+        assert (refused.exit_code, says in refused.output) == (1, True), refused.output
+        assert len(guard.approvals.pending()) == 1

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Self
 
+from guarded_core.approvals.grantable import Offer
 from guarded_core.ground.bounds import MAX_REASON, check_text, identity
 from guarded_core.ground.errors import InvalidApproval
 from guarded_core.ground.ids import new_id
@@ -18,6 +19,9 @@ SET_BY_APPLICATION = "(set by the application)"
 
 OUTCOME_UNKNOWN, RAISED_BEFORE = "outcome_unknown", "raised_before"
 """Reasons to ask: an equal call of this caller was started, or raised, and may have had its effect."""
+
+EDITED = "edited"
+"""Reason to ask: a person changed the arguments, and nothing else wants one."""
 
 
 class RequestState(StrEnum):
@@ -116,6 +120,7 @@ class ApprovalRequest(Shown):
         self_approval: whether the principal's own chain may decide.
         created_ns, expires_ns: ns since the epoch.
         votes: answers so far.
+        grantable: what a person may grant beside this one call; None where nothing.
         replaces: the request whose arguments a person changed to these, or that lacks some that would be filled in.
         replaced_by: the request that has the arguments since then.
         state: where it stands.
@@ -139,6 +144,7 @@ class ApprovalRequest(Shown):
     arguments: Any = field(default=None, repr=False)
     required: int = 1
     self_approval: bool = False
+    grantable: Offer | None = None
     votes: tuple[Vote, ...] = ()
     replaces: str | None = None
     replaced_by: str | None = None

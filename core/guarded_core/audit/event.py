@@ -56,6 +56,7 @@ class AuditEvent(Shown):
         policy: hash of the policy in force.
         fingerprint: of the tool.
         request_id: the approval request, where one played a part.
+        grant_id: the grant that a person gave for calls like this one, where it was used.
         approved_by: who approved, in the order they did.
         approval_reason: their reasons, one a line.
         payload_digest: keyed digest of the effective arguments.
@@ -76,6 +77,7 @@ class AuditEvent(Shown):
     policy: str | None = None
     fingerprint: str | None = None
     request_id: str | None = None
+    grant_id: str | None = None
     approved_by: tuple[str, ...] = ()
     approval_reason: str | None = None
     payload_digest: str | None = None
@@ -144,6 +146,7 @@ _TEXTS = {
     "policy": MAX_NAME,
     "fingerprint": MAX_NAME,
     "request_id": MAX_NAME,
+    "grant_id": MAX_NAME,
     "approval_reason": MAX_REASON,
     "payload_digest": MAX_NAME,
     "error_type": MAX_NAME,

@@ -11,8 +11,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from guarded_core.approvals.card import request_text
+from guarded_core.approvals.card import grant_text, request_text
 from guarded_core.approvals.decisions import Approvals
+from guarded_core.approvals.grant import Grant
 from guarded_core.approvals.request import ApprovalRequest
 from guarded_core.approvals.typed import at_prompt, read_line
 from guarded_core.cli import stores
@@ -33,6 +34,9 @@ Url = Annotated[
 ]
 Request = Annotated[
     str, typer.Argument(help="From `guarded approvals list`; its first digits, four or more, are enough.")
+]
+GrantId = Annotated[
+    str, typer.Argument(help="From `guarded approvals grants`; its first digits, four or more, are enough.")
 ]
 By = Annotated[str, typer.Option(help="Who you are; it is recorded.", envvar="GUARDED_APPROVER")]
 
@@ -105,6 +109,104 @@ def deny(
     with stores.opened(store) as opened:
         Approvals(opened).decide(_found(opened, request).id, by=by, approve=False, reason=reason)
     typer.echo(f"denied by {by}")
+
+
+@app.command()
+def grant(
+    request: Request,
+    store: Url,
+    by: By,
+    calls: Annotated[int, typer.Option(help="How many more calls, this one not counted.")],
+    seconds: Annotated[int | None, typer.Option(help="For how long; as long as the policy lets by default.")] = None,
+    free: Annotated[list[str] | None, typer.Option(help="An argument that may be anything; more than once.")] = None,
+    up_to: Annotated[
+        list[str] | None, typer.Option(help="The highest amount of one call; more than once.", metavar="NAME=NUMBER")
+    ] = None,
+    total: Annotated[
+        list[str] | None, typer.Option(help="The highest sum of all calls; more than once.", metavar="NAME=NUMBER")
+    ] = None,
+    every_session: Annotated[bool, typer.Option("--every-session", help="In all sessions of this principal.")] = False,
+    reason: Annotated[str, typer.Option(help="Why; it is recorded.")] = "",
+    yes: Annotated[bool, typer.Option("--yes", help="Do not show the request and ask again.")] = False,
+) -> None:
+    """Approve one call, and grant more like it: within these bounds, counted, until they are over or revoked."""
+    with stores.opened(store) as opened:
+        found = _found(opened, request)
+        bounds: dict[str, Any] = {
+            "calls": calls,
+            "seconds": seconds,
+            "free": tuple(free or ()),
+            "up_to": _amounts(up_to, "--up-to"),
+            "total": _amounts(total, "--total"),
+            "every_session": every_session,
+        }
+        proposed = Grant.of(found, now_ns=opened.now_ns(), **bounds)  # what cannot be granted is not asked about
+        if not yes:
+            typer.echo(f"{grant_text(proposed)}\n")
+            reason = _confirmed(found, by, None) or reason
+        granted = Approvals(opened).grant(found.id, by=by, reason=reason, **bounds)
+    missing = granted.required - len(granted.votes)
+    typer.echo(
+        f"granted by {by}: {granted.id}" + (f"; {missing} more to agree: guarded approvals agree" if missing else "")
+    )
+
+
+@app.command()
+def grants(store: Url) -> None:
+    """Show the grants that are in force, or wait for more people, the oldest first."""
+    with stores.opened(store) as opened:
+        found = Approvals(opened).grants()
+    if not found:
+        typer.echo("no grant is in force")
+    for granted in found:
+        typer.echo(grant_text(granted))
+
+
+@app.command()
+def agree(
+    grant: GrantId, store: Url, by: By, reason: Annotated[str, typer.Option(help="Why; it is recorded.")] = ""
+) -> None:
+    """Agree to a grant that waits for more people, exactly as it is shown."""
+    with stores.opened(store) as opened:
+        found = _found_grant(opened, grant)
+        typer.echo(grant_text(found))
+        typer.confirm(f"{by}, agree to this grant?", abort=True)
+        agreed = Approvals(opened).agree(found.id, by=by, reason=reason)
+    missing = agreed.required - len(agreed.votes)
+    typer.echo(f"agreed by {by}" + (f"; {missing} more to agree" if missing else "; it is in force"))
+
+
+@app.command("end-grant")
+def end_grant(
+    grant: GrantId, store: Url, by: By, reason: Annotated[str, typer.Option(help="Why; it is recorded.")] = ""
+) -> None:
+    """Take a grant back, at once."""
+    with stores.opened(store) as opened:
+        Approvals(opened).end_grant(_found_grant(opened, grant).id, by=by, reason=reason)
+    typer.echo(f"revoked by {by}")
+
+
+def _amounts(pairs: list[str] | None, option: str) -> dict[str, str]:
+    """Amounts by name, as typed."""
+    amounts = {}
+    for pair in pairs or ():
+        name, separator, amount = pair.rpartition("=")
+        if not separator or not name:
+            raise InvalidApproval(f"{option} is a name and a number: {option} amount=500")
+        amounts[name] = amount
+    return amounts
+
+
+def _found_grant(store: SqlStore, grant_id: str) -> Grant:
+    """The grant of that id, or the one whose id begins so."""
+    exact = store.grant(grant_id)
+    if exact is not None:
+        return exact
+    known = Approvals(store).grants() if len(grant_id) >= _FEWEST_DIGITS else []
+    matching = [granted for granted in known if granted.id.startswith(grant_id)]
+    if len(matching) != 1:
+        raise InvalidApproval("more than one grant begins so" if matching else "no such grant is in force")
+    return matching[0]
 
 
 def _confirmed(request: ApprovalRequest, by: str, changed: dict[str, Any] | None) -> str:

@@ -9,7 +9,8 @@ import json
 from functools import singledispatch
 from typing import Any
 
-from guarded_core.approvals.card import request_card
+from guarded_core.approvals.card import grant_card, request_card
+from guarded_core.approvals.grant import Grant
 from guarded_core.approvals.request import ApprovalRequest
 from guarded_core.audit.card import event_card, trail_card
 from guarded_core.audit.event import AuditEvent
@@ -46,6 +47,11 @@ def card(thing: Any) -> Card:
 @card.register
 def _(request: ApprovalRequest) -> Card:
     return request_card(request)
+
+
+@card.register
+def _(grant: Grant) -> Card:
+    return grant_card(grant)
 
 
 @card.register

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from guarded_core.approvals.grant import Grant
 from guarded_core.approvals.request import ApprovalRequest
 from guarded_core.audit.event import AuditEvent, Outcome
 from guarded_core.ground.errors import (
@@ -38,6 +39,7 @@ class Admission:
         record, found: what its events say.
         facts: what it was judged by.
         granted: the requests that it used up; its events name who approved them.
+        grant: the grant that it used.
         holds_claim: whether the ledger has it.
     """
 
@@ -45,11 +47,14 @@ class Admission:
     found: Found
     facts: Facts
     granted: tuple[ApprovalRequest, ...]
+    grant: Grant | None
     holds_claim: bool
 
     def event(self, outcome: Outcome, *, code: str | None = None, error_type: str | None = None) -> AuditEvent:
         """The event of what became of it."""
-        return self.record.event(outcome, self.found, code=code, error_type=error_type, requests=self.granted)
+        return self.record.event(
+            outcome, self.found, code=code, error_type=error_type, requests=self.granted, grant=self.grant
+        )
 
     def entry(self) -> LedgerEntry | None:
         """What the ledger is to have of it; None where the call has no key."""

@@ -220,7 +220,12 @@ def _commit(record: CallRecord, found: Found, verdict: Verdict) -> Flow[Admissio
         # What a person approved is as good as what the user said, there, and for the rest of the task.
         facts.context.origins.approved(record.tool, facts.effective.value)
     return Admission(
-        record=record, found=found, facts=facts, granted=verdict.granted, holds_claim=change.claim is not None
+        record=record,
+        found=found,
+        facts=facts,
+        granted=verdict.granted,
+        grant=verdict.grant.grant if verdict.grant else None,
+        holds_claim=change.claim is not None,
     )
 
 
@@ -229,7 +234,7 @@ def _change(record: CallRecord, found: Found, verdict: Verdict) -> Change:
     facts = verdict.facts
     # What may run again would only be dearer with the ledger; but an approval is for one run, and a call that is in the
     # ledger, since it was paused, stays there.
-    is_kept = not facts.may_run_again or verdict.granted or facts.snapshot.entry is not None
+    is_kept = not facts.may_run_again or verdict.granted or verdict.grant or facts.snapshot.entry is not None
     claim = entry_of(record, found, facts) if is_kept else None
     if verdict.resumes is not None:
         # It was authorised, and has spent, before it was paused: it takes over its own claim, once, and nothing else.
@@ -242,11 +247,19 @@ def _change(record: CallRecord, found: Found, verdict: Verdict) -> Change:
     # What the Authorized event says beside the call: its rules are those that would have denied it.
     code = "edited" if found.is_edited else "would_deny" if found.would else None
     return Change(
-        event=record.event(Outcome.AUTHORIZED, found, code=code, rules=found.would, requests=verdict.granted),
+        event=record.event(
+            Outcome.AUTHORIZED,
+            found,
+            code=code,
+            rules=found.would,
+            requests=verdict.granted,
+            grant=verdict.grant.grant if verdict.grant else None,
+        ),
         root_id=facts.context.root.session_id,
         counters=facts.context.counters(record.tool, facts.settings.max_calls),
         reservation=verdict.reservation,
         requests=verdict.granted,
+        grant=verdict.grant,
         claim=claim,
         supersedes=facts.snapshot.entry.call_id if facts.snapshot.entry else None,
     )

@@ -8,7 +8,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from guarded_core.approvals.grant import GrantUse
+from guarded_core.approvals.grantable import Offer
 from guarded_core.approvals.request import (
+    EDITED,
     OUTCOME_UNKNOWN,
     RAISED_BEFORE,
     SET_BY_APPLICATION,
@@ -101,6 +104,7 @@ class Verdict:
         facts: what it stands on.
         reservation: window slots and flags.
         granted: approved requests to consume.
+        grant: what to take from a grant that covers the call.
         ask: the request to put before a person; None where the call may go on.
         is_new: `ask` is not stored yet.
         resumes: the paused entry that is entered again; then nothing else is taken.
@@ -110,6 +114,7 @@ class Verdict:
     facts: Facts
     reservation: Reservation
     granted: tuple[ApprovalRequest, ...] = ()
+    grant: GrantUse | None = None
     ask: ApprovalRequest | None = None
     is_new: bool = False
     resumes: LedgerEntry | None = None
@@ -151,7 +156,13 @@ def _judge(record: CallRecord, found: Found) -> Flow[Verdict | Replay]:
     found.raw_digest = bounded.digest if isinstance(bounded, Payload) else ""
     rules = authority.rules(policy, context)
     windows = rules.windows(tool, context.scope)
-    query = context.query(tool, settings.max_calls, windows=windows, call_key=record.ledger_key(found))
+    query = context.query(
+        tool,
+        settings.max_calls,
+        windows=windows,
+        call_key=record.ledger_key(found),
+        grants=settings.grant is not None,
+    )
     try:
         snapshot = yield from Load(query)
     except Exception as error:
@@ -379,7 +390,7 @@ def _apply_rules(record: CallRecord, found: Found, facts: Facts) -> tuple[Reserv
     The value: what to take, and why a person has to be asked: risk, rules, doubt, or that a person changed it.
     """
     judgement = _judgement(record, found, facts)
-    found.would, found.asks = judgement.would, judgement.asks
+    found.would, found.asks, found.traced = judgement.would, judgement.asks, judgement.traced
     if judgement.violations:
         found.refusing = tuple([violation.policy_name for violation in judgement.violations])
         raise PolicyDenied(record.tool, judgement.violations)
@@ -388,7 +399,7 @@ def _apply_rules(record: CallRecord, found: Found, facts: Facts) -> tuple[Reserv
         reasons = (f"risk:{facts.risk.value}", *reasons)
     reasons = (*reasons, *_doubts(facts))
     if found.is_edited:  # by whom is on record, and the edit used once, also where nothing else asks
-        reasons = reasons or ("edited",)
+        reasons = reasons or (EDITED,)
     return judgement.reservation, reasons
 
 
@@ -428,6 +439,11 @@ def _approval(
             raise refused(record.tool, request)
     if not reasons:
         return Verdict(found=found, facts=facts, reservation=reservation)
+    # What a person was asked about and changed is not what they granted.
+    grants = () if found.is_edited else facts.snapshot.grants
+    uses = (granted.use(wanted, facts.spec.reading, facts.snapshot.now_ns) for granted in grants)
+    if (use := next(filter(None, uses), None)) is not None:
+        return Verdict(found=found, facts=facts, reservation=reservation, grant=use)
     for request in covering:
         if request.state is RequestState.PENDING:
             return Verdict(found=found, facts=facts, reservation=reservation, ask=request)
@@ -471,12 +487,25 @@ def _request(record: CallRecord, found: Found, facts: Facts, reasons: tuple[str,
         risk=facts.risk,
         reasons=reasons,
         arguments=facts.effective.copy() | dict.fromkeys(hidden, SET_BY_APPLICATION),
+        grantable=_grantable(found, facts, reasons),
         required=settings.approvals,
         self_approval=settings.self_approval,
         replaces=found.edit.id if found.edit else None,
         created_ns=now_ns,
         expires_ns=now_ns + settings.expires_seconds * 1_000_000_000,
     )
+
+
+_EACH_TIME = frozenset({OUTCOME_UNKNOWN, RAISED_BEFORE, EDITED})
+
+
+def _grantable(found: Found, facts: Facts, reasons: tuple[str, ...]) -> Offer | None:
+    """What may be granted beside the call: not what is asked because of where a value came from, or out of doubt."""
+    limits = facts.settings.grant
+    answered = tuple([reason for reason in reasons if reason not in found.traced and reason not in _EACH_TIME])
+    if limits is None or not answered:
+        return None
+    return Offer(limits.fixed() if facts.risk is ToolRisk.DESTRUCTIVE else limits, answered)
 
 
 def _granted(

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from guarded_core.approvals.grant import Grant
 from guarded_core.approvals.request import ApprovalRequest
 from guarded_core.audit.event import AuditEvent, Outcome
 from guarded_core.ground.bounds import MAX_LIST, MAX_NAME, MAX_REASON
@@ -34,6 +35,7 @@ class Found:
         refusing: names of the rules that refuse.
         would: names of rules that are not enforced and would have refused.
         asks: rules that want a person.
+        traced: names of those that ask because of where a value came from.
     """
 
     call_id: str
@@ -50,6 +52,7 @@ class Found:
     refusing: tuple[str, ...] = ()
     would: tuple[str, ...] = ()
     asks: tuple[PolicyViolation, ...] = ()
+    traced: frozenset[str] = frozenset()
 
 
 @struct
@@ -84,6 +87,7 @@ class CallRecord:
         error_type: str | None = None,
         rules: tuple[str, ...] = (),
         requests: tuple[ApprovalRequest, ...] = (),
+        grant: Grant | None = None,
     ) -> AuditEvent:
         """The event of what just happened.
 
@@ -93,9 +97,11 @@ class CallRecord:
             code, error_type: see `AuditEvent`.
             rules: names of the rules that it is about.
             requests: the approval requests that it is about; the last one is named, the votes of all are.
+            grant: the grant that it used.
         """
         context, key = self.call.context, self.authority.digest_key
         votes = [vote for request in requests for vote in request.votes if vote.approve] if requests else []
+        votes += grant.votes if grant else ()
         return AuditEvent(
             outcome=outcome,
             time_ns=time.time_ns(),
@@ -110,6 +116,7 @@ class CallRecord:
             policy=found.policy.hash if found.policy else None,
             fingerprint=found.spec.fingerprint if found.spec else None,
             request_id=requests[-1].id if requests else None,
+            grant_id=grant.id if grant else None,
             approved_by=tuple([vote.by for vote in votes]),
             approval_reason=_joined(vote.reason for vote in votes) if votes else None,
             payload_digest=keyed_digest(key, found.effective.canonical) if key and found.effective else None,

@@ -226,6 +226,11 @@ class Execute(Step[Any]):
         return await self.port.ataken_out(await self.port.arun(self.bound, self.arguments), self.limit)
 
 
+def recorded(event: AuditEvent) -> Flow[None]:
+    """Append one event to the trail."""
+    yield from Record(event)
+
+
 def run(flow: Flow[T], services: Services) -> T:
     """Drive a flow by calling."""
     try:

@@ -8,7 +8,7 @@ import re
 import tomllib
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from dataclasses import MISSING, Field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -178,7 +178,12 @@ def dump_policy(policy: ToolExecutionPolicy) -> str:
 
 
 def _changed(settings: Any) -> dict[str, Any]:
-    return {f.name: value for f in fields(settings) if (value := getattr(settings, f.name)) != f.default}
+    tables = {f.name: (getattr(settings, f.name), f) for f in fields(settings)}
+    return {name: value for name, (value, f) in tables.items() if value != _default(f)}
+
+
+def _default(f: Field[Any]) -> Any:
+    return f.default if f.default_factory is MISSING else f.default_factory()
 
 
 def _spec(rule: Rule) -> Mapping[str, Any]:
@@ -208,5 +213,7 @@ def _toml(value: Any) -> str:
         case dict():
             return "{" + ", ".join(f"{_key(key)} = {_toml(member)}" for key, member in value.items()) + "}"
         case _:
+            if is_dataclass(value):
+                return _toml(_changed(value))
             members = sorted(value) if isinstance(value, frozenset) else value
             return "[" + ", ".join(map(_toml, members)) + "]"

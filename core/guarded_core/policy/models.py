@@ -6,6 +6,7 @@ description are written once, there.
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import json
 import re
@@ -15,6 +16,7 @@ from typing import Annotated, Any, Literal, Union, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
+from guarded_core.approvals.grantable import Grantable
 from guarded_core.ground.errors import InvalidPolicy
 from guarded_core.ground.payload import MAX_DEPTH, PayloadLimits
 from guarded_core.ground.pointer import ABSENT
@@ -30,17 +32,19 @@ _LIMITS = PayloadLimits()
 def _model_of(settings: type, *, types: Mapping[str, Any] | None = None, **extra: Any) -> type[BaseModel]:
     hints, described = get_type_hints(settings) | dict(types or {}), _descriptions(settings)
     own: dict[str, Any] = {
-        f.name: (hints[f.name], Field(_default(f.default), description=described.get(f.name)))
+        f.name: (hints[f.name], Field(_default(f), description=described.get(f.name)))
         for f in fields(settings)
         if f.init
     }
     return create_model(settings.__name__, __config__=_STRICT, __doc__=_summary(settings), **extra, **own)
 
 
-def _default(default: object) -> Any:
-    if default is MISSING:
+def _default(f: dataclasses.Field[Any]) -> Any:
+    if f.default_factory is not MISSING:
+        return f.default_factory()
+    if f.default is MISSING:
         return ...
-    return None if default is ABSENT else default
+    return None if f.default is ABSENT else f.default
 
 
 def _summary(settings: type) -> str:
@@ -55,7 +59,8 @@ def _descriptions(settings: type) -> dict[str, str]:
     return found
 
 
-_ToolTable = _model_of(ToolSettings, types={"risk": ToolRisk | None})
+_GrantTable = _model_of(Grantable)
+_ToolTable = _model_of(ToolSettings, types={"risk": ToolRisk | None, "grant": _GrantTable | None})
 _RoleTable = _model_of(Role)
 _OriginsTable = _model_of(OriginSettings)
 _RULE_TABLES = {name: _model_of(kind, kind=(Literal[name], ...)) for name, kind in KINDS.items()}
@@ -113,8 +118,14 @@ class PolicyDocument(BaseModel):
 
 
 def given(table: BaseModel) -> dict[str, Any]:
-    """The settings that a table has, as they were read."""
-    return {name: getattr(table, name) for name in table.model_fields_set if name != "kind"}
+    """The settings that a table has, as they were read. Raises InvalidPolicy for what a table inside it cannot say."""
+    settings = {name: getattr(table, name) for name in table.model_fields_set if name != "kind"}
+    if isinstance(granted := settings.get("grant"), BaseModel):
+        try:
+            settings["grant"] = Grantable(**given(granted))
+        except InvalidPolicy as error:
+            raise InvalidPolicy(error.reason, where=f"grant.{error.where}") from None
+    return settings
 
 
 def policy_json_schema() -> dict[str, Any]:
@@ -150,7 +161,9 @@ def _require_json(value: Any, where: str) -> None:
 
 def _place(loc: Sequence[int | str]) -> str:
     """``rules[3].param`` for ("rules", 3, "deny_tool_param", "param")."""
-    path = [*loc[:2], *loc[3:4]] if loc[0] == "rules" else loc[:3]  # a tag or a union's member is not part of the file
+    path = (
+        [*loc[:2], *loc[3:4]] if loc[0] == "rules" else loc[:5] if "grant" in loc[2:3] else loc[:3]
+    )  # a tag or a union's member is not part of the file
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")
 
 
@@ -182,6 +195,8 @@ def _keys_at(loc: Sequence[int | str]) -> Iterable[str]:
             return LimitsTable.model_fields
         case ["origins", _]:
             return _OriginsTable.model_fields
+        case ["tools", _, "grant", _]:
+            return _GrantTable.model_fields
         case ["tools", _, _]:
             return _ToolTable.model_fields
         case ["roles", _, _]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
+from guarded_core.approvals.grantable import Grantable
 from guarded_core.ground.bounds import DEFAULT_EXPIRY_SECONDS, MAX_APPROVALS
 from guarded_core.ground.errors import InvalidPolicy, InvalidTool
 from guarded_core.ground.payload import PayloadLimits, freeze
@@ -35,6 +36,7 @@ class ToolSettings:
         approvals: how many distinct people have to approve a call that needs approval.
         self_approval: whether the principal may approve its own call.
         expires_seconds: how long a request for approval, and its approval, is good.
+        grant: how far a person may grant calls of it in advance, instead of being asked each time; nothing by default.
         max_calls: calls a session may make of this tool, beside the session's own budget.
         schema_sha256: fingerprint the tool must have, so that a server that changes it is denied.
         open_arguments: honours ``additionalProperties`` of the tool's schema; otherwise every object is closed.
@@ -60,6 +62,7 @@ class ToolSettings:
     approvals: int = 1
     self_approval: bool = False
     expires_seconds: int = DEFAULT_EXPIRY_SECONDS
+    grant: Grantable | None = None
     max_calls: int | None = None
     schema_sha256: str | None = None
     open_arguments: bool = False
@@ -90,6 +93,10 @@ class ToolSettings:
                 raise InvalidPolicy(f"{name} is at least 1; to forbid a tool, leave it out", where=name)
         if self.lower_risk and self.risk is None:
             raise InvalidPolicy("lower_risk needs the risk to lower to", where="lower_risk")
+        if self.grant is not None and self.grant.varies and self.risk is ToolRisk.DESTRUCTIVE:
+            raise InvalidPolicy(
+                "calls of a destructive tool are granted exactly as shown: no free, no up_to", where="grant"
+            )
         if self.approval not in ("always", "unproven"):
             raise InvalidPolicy('must be "always" or "unproven"', where="approval")
 
@@ -318,8 +325,13 @@ def _as_json(settings: ToolSettings | None) -> dict[str, Any] | None:
     if settings is None:
         return None
     risk = None if settings.risk is None else str(settings.risk)
-    said = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(settings).items()}
-    return {**said, "risk": risk}
+    return {**_listed(asdict(settings)), "risk": risk}
+
+
+def _listed(table: Mapping[str, Any]) -> dict[str, Any]:
+    """A table as JSON has it: arrays for tuples."""
+    said = {name: list(value) if isinstance(value, tuple) else value for name, value in table.items()}
+    return {name: _listed(value) if isinstance(value, dict) else value for name, value in said.items()}
 
 
 def _rule_json(rule: Rule) -> Any:

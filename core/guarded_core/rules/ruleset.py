@@ -25,6 +25,7 @@ class Judgement:
     Attributes:
         violations: what refuses the call.
         asks: what wants a person to approve it.
+        traced: names of those that ask because of where a value came from.
         would: names of rules with ``enforce = false`` that would have refused or asked.
         reservation: what the call takes and leaves behind in the commit.
         proven: whether rules about the origin of its values were asked, and all of them passed.
@@ -32,6 +33,7 @@ class Judgement:
 
     violations: tuple[PolicyViolation, ...] = ()
     asks: tuple[PolicyViolation, ...] = ()
+    traced: frozenset[str] = frozenset()
     would: tuple[str, ...] = ()
     reservation: Reservation = NOTHING
     proven: bool = False
@@ -114,7 +116,7 @@ class RuleSet:
         rules = self.rules_for(case.action.tool)
         if not rules:
             return SILENT
-        violations, asks, would = [], [], []
+        violations, asks, traced, would = [], [], [], []
         reservations: list[Reservation] = []
         proofs: list[tuple[Rule, bool]] = []
         for rule in rules:
@@ -130,11 +132,14 @@ class RuleSet:
                 would.append(_name(rule))
             elif finding.effect == "ask":
                 asks.append(_violation(rule, case, finding))
+                if id(rule) in self._tracing:
+                    traced.append(asks[-1].policy_name)
             else:
                 violations.append(_violation(rule, case, finding))
         return Judgement(
             violations=tuple(violations),
             asks=tuple(asks),
+            traced=frozenset(traced),
             would=tuple(would),
             reservation=reduce(Reservation.joined, reservations, NOTHING),
             proven=all(passed for _, passed in proofs) and any(_speaks_of(rule, case) for rule, _ in proofs),

@@ -169,6 +169,7 @@ class ToolExecutionContext:
         *,
         windows: tuple[Window, ...] = (),
         call_key: str | None = None,
+        grants: bool = False,
     ) -> Query:
         """What a judgement of `tool` reads for this context."""
         return Query(
@@ -179,6 +180,7 @@ class ToolExecutionContext:
             counters=tuple([counter.key for counter in self.counters(tool, tool_limit)]),
             windows=windows,
             call_key=call_key,
+            grants=grants,
         )
 
     def said(self, text: str) -> None:

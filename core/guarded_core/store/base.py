@@ -12,6 +12,7 @@ from decimal import Context, Decimal, Inexact, InvalidOperation, Overflow
 from typing import Any, Literal, Protocol
 
 from guarded_core.approvals.decisions import RequestStore
+from guarded_core.approvals.grant import Grant, GrantUse
 from guarded_core.approvals.request import ApprovalRequest
 from guarded_core.audit.event import AuditEvent
 from guarded_core.audit.trail import Trail
@@ -45,6 +46,7 @@ class Query:
         counters: keys whose use is read.
         windows: whose sums are read.
         call_key: the ledger key of the call, where it has one.
+        grants: whether grants to the principal for the tool are read.
     """
 
     principal: str
@@ -54,6 +56,7 @@ class Query:
     counters: tuple[str, ...] = ()
     windows: tuple[Window, ...] = ()
     call_key: str | None = None
+    grants: bool = False
 
 
 @struct
@@ -70,6 +73,7 @@ class Snapshot:
         refused: the request about this very call that a person refused, answered or took back, however long ago.
         doubtful: the caller's calls of this tool of which nobody knows what they did, UNKNOWN or RAISED, by digest.
         denials: how many of the session tree's calls were denied so far.
+        grants: those in force for the principal and the tool, oldest first.
     """
 
     now_ns: int
@@ -81,6 +85,7 @@ class Snapshot:
     refused: ApprovalRequest | None = None
     doubtful: Mapping[str, CallState] = field(default_factory=dict)
     denials: int = 0
+    grants: tuple[Grant, ...] = ()
 
 
 @struct
@@ -93,6 +98,7 @@ class Change:
         counters: spend one of each.
         reservation: window slots to take, flags to raise, flags that must be absent.
         requests: approved requests to consume, as they were read; each must still be that version.
+        grant: what to take from a grant; it must be in force, and have that much left.
         claim: ledger entry to claim; its key may not be claimed by another call.
         supersedes: the call_id of the entry that `claim` takes over: not executed or suspended, and still so.
     """
@@ -102,6 +108,7 @@ class Change:
     counters: tuple[Counter, ...] = ()
     reservation: Reservation = field(default_factory=Reservation)
     requests: tuple[ApprovalRequest, ...] = ()
+    grant: GrantUse | None = None
     claim: LedgerEntry | None = None
     supersedes: str | None = None
 
@@ -144,7 +151,7 @@ class SessionRecord:
     max_calls: int
 
 
-Conflicting = Literal["counter", "slot", "flag", "request", "claim"]
+Conflicting = Literal["counter", "slot", "flag", "request", "grant", "claim"]
 
 
 class Conflict(Exception):
@@ -152,7 +159,8 @@ class Conflict(Exception):
 
     Attributes:
         what: which part did not fit.
-        name: its key or name: the counter's key, the slot's rule, the flag, the request's id, the claim's key.
+        name: its key or name: the counter's key, the slot's rule, the flag, the request's or grant's id, the
+            claim's key.
     """
 
     def __init__(self, what: Conflicting, name: str) -> None:

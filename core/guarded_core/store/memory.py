@@ -10,6 +10,7 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import ClassVar
 
+from guarded_core.approvals.grant import Grant, GrantUse
 from guarded_core.approvals.request import ApprovalRequest, RequestState
 from guarded_core.audit.event import AuditEvent
 from guarded_core.rules.case import Slot, Window
@@ -24,7 +25,7 @@ from guarded_core.store.base import (
     denial_key,
     exact_sum,
 )
-from guarded_core.store.ledger import CallState, LedgerEntry
+from guarded_core.store.ledger import CallState, LedgerEntry, caller_key
 
 _OPEN = (RequestState.PENDING, RequestState.APPROVED, RequestState.REJECTED)
 _MIN_SWEPT = 1024
@@ -80,6 +81,7 @@ class MemoryStore:
         self._flags: defaultdict[str, dict[str, str]] = defaultdict(dict)
         self._requests: dict[str, ApprovalRequest] = {}
         self._by_session: defaultdict[str, dict[str, None]] = defaultdict(dict)  # in order
+        self._grants: dict[str, Grant] = {}
         self._ledger: dict[str, LedgerEntry] = {}
         self._claims: dict[str, str] = {}
         self._refused: dict[str, ApprovalRequest] = {}
@@ -125,6 +127,7 @@ class MemoryStore:
                 refused=self._refused.get(query.call_key) if query.call_key else None,
                 doubtful=self._doubts(query.principal, query.tool),
                 denials=sum(denials.values()) if denials else 0,
+                grants=self._grants_for(query, now_ns) if query.grants else (),
             )
 
     def commit(self, change: Change) -> None:
@@ -148,6 +151,8 @@ class MemoryStore:
                     del flags[flag]
             for request in change.requests:
                 self._requests[request.id] = replace(request, version=request.version + 2)
+            if change.grant is not None and (granted := self._grants.get(change.grant.grant.id)) is not None:
+                self._grants[granted.id] = granted.before(change.grant)
             if change.claim is not None and change.supersedes == call_id:
                 self._ledger[call_id] = replace(change.claim, state=CallState.SUSPENDED)
             elif change.claim is not None:
@@ -240,6 +245,32 @@ class MemoryStore:
                 self._keep(added)
             return True
 
+    def grant(self, grant_id: str) -> Grant | None:
+        """The grant of that id, with what calls have used of it."""
+        with self._lock:
+            return self._grants.get(grant_id)
+
+    def grants(self) -> list[Grant]:
+        """All grants that have not expired, oldest first."""
+        with self._lock:
+            now_ns = self._clock()
+            return [granted for granted in self._grants.values() if now_ns < granted.expires_ns]
+
+    def add_grant(self, grant: Grant) -> None:
+        """Keep a new grant."""
+        with self._lock:
+            self._grants[grant.id] = grant
+            self._sweep(self._clock())
+
+    def replace_grant(self, old: Grant, new: Grant) -> bool:
+        """Put `new` where `old` is, if it still is, but for what calls have used; compare by id and version."""
+        with self._lock:
+            current = self._grants.get(old.id)
+            if current is None or current.version != old.version:
+                return False
+            self._grants[old.id] = replace(new, used=current.used, spent=current.spent)
+            return True
+
     # The rest runs under the lock.
 
     def _check(self, change: Change, now_ns: int) -> None:
@@ -260,6 +291,8 @@ class MemoryStore:
             usable = current is not None and current.state is RequestState.APPROVED and current.is_live(now_ns)
             if current is None or not usable or current.version != request.version:
                 raise Conflict("request", request.id)
+        if change.grant is not None:
+            self._after(change.grant, now_ns)
         if change.claim is not None:
             self._check_claim(change.claim, change.supersedes)
 
@@ -276,6 +309,8 @@ class MemoryStore:
                 flags.setdefault(flag, call_id)
         for request in change.requests:
             self._requests[request.id] = request.moved(RequestState.CONSUMED)
+        if change.grant is not None:
+            self._grants[change.grant.grant.id] = self._after(change.grant, now_ns)
         if change.claim is not None:
             self._keep_claim(change.claim)
 
@@ -301,6 +336,17 @@ class MemoryStore:
     def _open_requests(self, session_id: str, tool: str) -> tuple[ApprovalRequest, ...]:
         requests = self._of_session(session_id)
         return tuple(request for request in requests if request.tool == tool and request.state in _OPEN)
+
+    def _after(self, use: GrantUse, now_ns: int) -> Grant:
+        granted = self._grants.get(use.grant.id)
+        after = granted.after(use) if granted is not None and granted.is_live(now_ns) else None
+        if after is None:
+            raise Conflict("grant", use.grant.id)
+        return after
+
+    def _grants_for(self, query: Query, now_ns: int) -> tuple[Grant, ...]:
+        found = [granted for granted in self._grants.values() if granted.tool == query.tool and granted.is_live(now_ns)]
+        return tuple(granted for granted in found if caller_key(granted.chain) == query.principal)
 
     def _entry(self, key: str, now_ns: int) -> LedgerEntry | None:
         call_id = self._claims.get(key)
@@ -333,13 +379,15 @@ class MemoryStore:
 
     def _sweep(self, now_ns: int) -> None:
         """Drop what is over, when there is twice as much as the last time was left: each call pays the same share."""
-        if len(self._windows) + len(self._requests) < self._sweep_at:
+        if len(self._windows) + len(self._requests) + len(self._grants) < self._sweep_at:
             return
         for key in [key for key, taken in self._windows.items() if taken.is_over(now_ns)]:
             del self._windows[key]
         for request in [request for request in self._requests.values() if not request.is_live(now_ns)]:
             self._drop(request)
-        self._sweep_at = max(_MIN_SWEPT, 2 * (len(self._windows) + len(self._requests)))
+        for granted in [granted for granted in self._grants.values() if granted.expires_ns <= now_ns]:
+            del self._grants[granted.id]
+        self._sweep_at = max(_MIN_SWEPT, 2 * (len(self._windows) + len(self._requests) + len(self._grants)))
 
     def _keep(self, request: ApprovalRequest) -> None:
         self._requests[request.id] = request

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import astuple, fields
+from collections.abc import Mapping
+from dataclasses import asdict, astuple, fields
+from decimal import Decimal
 from typing import Any
 
 from sqlalchemy import Row
 
+from guarded_core.approvals.grant import Grant, GrantState
+from guarded_core.approvals.grantable import Grantable, Offer
 from guarded_core.approvals.request import ApprovalRequest, RequestState, Vote
 from guarded_core.store.base import SessionRecord
-from guarded_core.store.ledger import CallState, LedgerEntry
+from guarded_core.store.ledger import CallState, LedgerEntry, caller_key
 from guarded_core.tools.spec import ToolRisk
 
 _log = logging.getLogger("guarded_core")
@@ -19,6 +23,8 @@ _log = logging.getLogger("guarded_core")
 _REQUEST_BODY = tuple(f.name for f in fields(ApprovalRequest) if f.name not in ("state", "version"))
 _ENTRY_BODY = (*("call_id", "key", "tool", "principal", "chain", "session_id", "digest", "arguments", "is_edited"),)
 _TUPLES = ("on_behalf_of", "reasons")
+_GRANT_APART = ("state", "version", "used", "spent")
+_GRANT_BODY = tuple(f.name for f in fields(Grant) if f.name not in _GRANT_APART)
 
 
 def _dump(value: Any) -> str:
@@ -30,6 +36,7 @@ def request_row(request: ApprovalRequest) -> dict[str, Any]:
     """The columns of a request."""
     body = {name: getattr(request, name) for name in _REQUEST_BODY}
     body["votes"] = [astuple(vote) for vote in request.votes]
+    body["grantable"] = None if request.grantable is None else asdict(request.grantable)
     return {
         "id": request.id,
         "session_id": request.session_id,
@@ -46,9 +53,58 @@ def request_of(state: str, version: int, body: str) -> ApprovalRequest:
     values = json.loads(body)
     values["votes"] = tuple(Vote(*vote) for vote in values["votes"])
     values["risk"] = None if values["risk"] is None else ToolRisk(values["risk"])
+    offer = values.get("grantable")  # requests of older releases have none
+    if offer is not None:
+        values["grantable"] = Offer(Grantable(**offer["limits"]), tuple(offer["reasons"]))
     for name in _TUPLES:
         values[name] = tuple(values[name])
     return ApprovalRequest(**values, state=RequestState(state), version=version)
+
+
+def grant_row(grant: Grant) -> dict[str, Any]:
+    """The columns of a grant, but for what calls have used of it."""
+    body = {name: getattr(grant, name) for name in _GRANT_BODY}
+    body["votes"] = [astuple(vote) for vote in grant.votes]
+    for name in ("up_to", "total"):
+        body[name] = _amounts_text(body[name])
+    return {
+        "id": grant.id,
+        "principal": caller_key(grant.chain),
+        "tool": grant.tool,
+        "state": grant.state.value,
+        "version": grant.version,
+        "expires_ns": grant.expires_ns,
+        "body": _dump(body),
+    }
+
+
+def grant_of(row: Row[Any]) -> Grant:
+    """The grant of that row."""
+    return grant_from(row.body, state=row.state, version=row.version, used=row.used, spent=row.spent)
+
+
+def grant_from(body: str, *, state: str, version: int, used: int, spent: str) -> Grant:
+    """The grant of those columns."""
+    values = json.loads(body)
+    values["votes"] = tuple(Vote(*vote) for vote in values["votes"])
+    for name in (*_TUPLES, "free"):
+        values[name] = tuple(values[name])
+    for name in ("up_to", "total"):
+        values[name] = _amounts(values[name])
+    return Grant(**values, state=GrantState(state), version=version, used=used, spent=_amounts(json.loads(spent)))
+
+
+def spent_text(spent: Mapping[str, Decimal]) -> str:
+    """Sums by pointer as a column has them."""
+    return _dump(_amounts_text(spent))
+
+
+def _amounts_text(amounts: Mapping[str, Decimal]) -> dict[str, str]:
+    return {pointer: str(amount) for pointer, amount in amounts.items()}
+
+
+def _amounts(texts: Mapping[str, str]) -> dict[str, Decimal]:
+    return {pointer: Decimal(text) for pointer, text in texts.items()}
 
 
 def entry_row(entry: LedgerEntry) -> dict[str, Any]:

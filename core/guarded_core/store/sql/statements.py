@@ -29,6 +29,7 @@ from sqlalchemy import (
     update,
 )
 
+from guarded_core.approvals.grant import GrantState
 from guarded_core.approvals.request import RequestState
 from guarded_core.store.ledger import CallState
 from guarded_core.store.sql.clock import now_ns
@@ -40,6 +41,7 @@ from guarded_core.store.sql.tables import (
     denied_calls,
     events,
     flags,
+    grants,
     is_one_of,
     ledger,
     requests,
@@ -162,6 +164,24 @@ def refused_key(call_key: str) -> str:
     return _REFUSED + call_key
 
 
+add_grant = insert(grants)
+replace_grant = update(grants).where(grants.c.id == bindparam("of"), grants.c.version == bindparam("was"))
+# Holds the row until the transaction ends. No row comes back where the grant is over.
+hold_grant = (
+    update(grants)
+    .where(
+        grants.c.id == bindparam("of"),
+        grants.c.state == GrantState.LIVE.value,
+        grants.c.expires_ns > now_ns(),
+    )
+    .values(used=grants.c.used + 1)
+    .returning(grants)
+)
+return_grant = update(grants).where(grants.c.id == bindparam("of")).values(used=grants.c.used - 1).returning(grants)
+keep_spent = update(grants).where(grants.c.id == bindparam("of"))
+grant_by_id = select(grants).where(grants.c.id == bindparam("id"))
+grants_in_order = select(grants).where(grants.c.expires_ns > now_ns()).order_by(grants.c.n)
+
 replace_request = update(requests).where(requests.c.id == bindparam("of"), requests.c.version == bindparam("was"))
 
 keep_entry = insert(ledger).values(claimed_ns=now_ns())
@@ -201,7 +221,7 @@ clock = select(now_ns())
 
 
 @lru_cache(maxsize=64)
-def snapshot(counter_count: int, window_count: int, *, has_key: bool) -> Executable:
+def snapshot(counter_count: int, window_count: int, *, has_key: bool, has_grants: bool = False) -> Executable:
     """All that a `Query` asks for, in one statement, and so read at one moment.
 
     Its rows are (part, name, number, state, version, body, output), of which each part fills in some.
@@ -210,6 +230,7 @@ def snapshot(counter_count: int, window_count: int, *, has_key: bool) -> Executa
         counter_count: how many counters are read: the n-th by the parameter ``counter_n``.
         window_count: how many windows, by ``window_n`` and ``interval_n``.
         has_key: whether the call has a ledger key, ``call``, and by it perhaps a refusal, ``refused``.
+        has_grants: whether the grants for the call are read.
     """
     now = now_ns()
     parts = [
@@ -244,6 +265,23 @@ def snapshot(counter_count: int, window_count: int, *, has_key: bool) -> Executa
         request = {"state": requests.c.state, "version": requests.c.version, "body": requests.c.body}
         of_key = claims.c.key == bindparam("refused", type_=Text)
         parts.append(_part("refused", **request).select_from(refused).where(of_key))
+    if has_grants:
+        grant = {
+            "number": grants.c.used,
+            "name": grants.c.spent,
+            "state": grants.c.state,
+            "version": grants.c.version,
+            "body": grants.c.body,
+            "output": cast(grants.c.n, Text),
+        }
+        parts.append(
+            _part("grant", **grant).where(
+                grants.c.principal == bindparam("principal"),
+                grants.c.tool == bindparam("tool"),
+                grants.c.state == GrantState.LIVE.value,
+                grants.c.expires_ns > now,
+            )
+        )
     for n in range(counter_count):
         of_key = counters.c.key == bindparam(f"counter_{n}")
         parts.append(_part("counter", name=counters.c.key, number=counters.c.spent).where(of_key))

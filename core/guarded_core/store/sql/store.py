@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Self
 
 from sqlalchemy import Connection, Row, delete, select, update
 
+from guarded_core.approvals.grant import Grant
 from guarded_core.approvals.request import ApprovalRequest, RequestState
 from guarded_core.audit.chain import AuditKeys, KeysLike
 from guarded_core.audit.event import AuditEvent, Outcome
@@ -32,8 +33,19 @@ from guarded_core.store.ledger import CallState, LedgerEntry
 from guarded_core.store.sql import statements as sql
 from guarded_core.store.sql.database import DEFAULT_TIMEOUT, Database
 from guarded_core.store.sql.lanes import GroupedLane, Lanes, PooledLanes
-from guarded_core.store.sql.records import entry_of, output_text, request_of, request_row, session_of, session_row
-from guarded_core.store.sql.tables import ledger, prepare, requests, slots, windows
+from guarded_core.store.sql.records import (
+    entry_of,
+    grant_from,
+    grant_of,
+    grant_row,
+    output_text,
+    request_of,
+    request_row,
+    session_of,
+    session_row,
+    spent_text,
+)
+from guarded_core.store.sql.tables import grants, ledger, prepare, requests, slots, windows
 from guarded_core.store.sql.taking import claim, give_back, take, total_less
 from guarded_core.store.sql.trail import SqlTrail
 from guarded_core.store.sql.writer import Writer
@@ -151,7 +163,9 @@ class SqlStore:
             values |= {"call": query.call_key, "refused": sql.refused_key(query.call_key)}
         for n, window in enumerate(query.windows):
             values |= {f"window_{n}": window.key, f"interval_{n}": window.interval_ns}
-        statement = sql.snapshot(len(query.counters), len(query.windows), has_key=query.call_key is not None)
+        statement = sql.snapshot(
+            len(query.counters), len(query.windows), has_key=query.call_key is not None, has_grants=query.grants
+        )
         parts: defaultdict[str, list[Row[Any]]] = defaultdict(list)
         for row in self._database.read(statement, values):
             parts[row.part].append(row)
@@ -168,6 +182,7 @@ class SqlStore:
             refused=_request(parts["refused"][0]) if parts["refused"] else None,
             doubtful=_doubts(parts["doubtful"]),
             denials=sum(row.number for row in parts["denials"]),
+            grants=tuple([_grant(row) for row in sorted(parts["grant"], key=lambda row: int(row.output))]),
         )
 
     def commit(self, change: Change) -> None:
@@ -291,8 +306,27 @@ class SqlStore:
 
         return self._database.transact(work)
 
+    def grant(self, grant_id: str) -> Grant | None:
+        """The grant of that id, with what calls have used of it."""
+        rows = self._database.read(sql.grant_by_id, {"id": grant_id})
+        return grant_of(rows[0]) if rows else None
+
+    def grants(self) -> list[Grant]:
+        """All grants that have not expired, oldest first."""
+        return [grant_of(row) for row in self._database.read(sql.grants_in_order)]
+
+    def add_grant(self, grant: Grant) -> None:
+        """Keep a new grant."""
+        row = {**grant_row(grant), "used": grant.used, "spent": spent_text(grant.spent)}
+        self._database.transact(lambda connection: connection.execute(sql.add_grant, row))
+
+    def replace_grant(self, old: Grant, new: Grant) -> bool:
+        """Put `new` where `old` is, if it still is, but for what calls have used; compare by id and version."""
+        values = {"of": old.id, "was": old.version, **grant_row(new)}
+        return self._database.transact(lambda connection: connection.execute(sql.replace_grant, values).rowcount > 0)
+
     def prune(self, now_ns: int | None = None) -> None:
-        """Delete what has expired and nothing reads any more: requests, windows, and results kept for replays.
+        """Delete what has expired and nothing reads any more: requests, grants, windows, and results kept for replays.
 
         Budgets, claims, denials, events and what people refused stay. Run it now and then; it may run beside calls.
 
@@ -315,6 +349,8 @@ class SqlStore:
         self._database.transact(lambda connection: connection.execute(outputs))
         expired = delete(requests).where(requests.c.expires_ns <= until, requests.c.id.not_in(sql.refused_requests))
         self._database.transact(lambda connection: connection.execute(expired))
+        ended = delete(grants).where(grants.c.expires_ns <= until)
+        self._database.transact(lambda connection: connection.execute(ended))
 
     def _new_lanes(self) -> Lanes:
         if self._database.is_sqlite:
@@ -335,6 +371,10 @@ def _reopen_after_fork(store: SqlStore) -> None:
 
 def _request(row: Row[Any]) -> ApprovalRequest:
     return request_of(row.state, row.version, row.body)
+
+
+def _grant(row: Row[Any]) -> Grant:
+    return grant_from(row.body, state=row.state, version=row.version, used=row.number, spent=row.name)
 
 
 def _doubts(rows: list[Row[Any]]) -> dict[str, CallState]:

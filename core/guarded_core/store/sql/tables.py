@@ -114,6 +114,25 @@ requests = Table(
     Index("guarded_requests_expiry", "expires_ns"),
 )
 
+# `body` is the whole grant as JSON, but for what changes; `spent` is its sums as JSON.
+grants = Table(
+    "guarded_grants",
+    metadata,
+    _counted("n"),
+    _text("id"),
+    _text("principal"),
+    _text("tool"),
+    _text("state"),
+    _number("version"),
+    _number("used"),
+    _text("spent"),
+    _number("expires_ns"),
+    _text("body"),
+    Index("guarded_grants_id", "id", unique=True),
+    Index("guarded_grants_principal", "principal", "tool"),
+    Index("guarded_grants_expiry", "expires_ns"),
+)
+
 # `body` is the whole entry as JSON, but for what a settlement changes.
 ledger = Table(
     "guarded_ledger",
@@ -170,7 +189,8 @@ _partial(
 
 
 def _index_raised(connection: Connection) -> None:
-    """Version 2: calls that raised are read with those of unknown outcome, so one index serves both."""
+    """Version 2: calls that raised are read with those of unknown outcome, so one index serves both; grants."""
+    grants.create(connection, checkfirst=True)
     connection.exec_driver_sql("DROP INDEX IF EXISTS guarded_ledger_open")
     unsettled = next(index for index in ledger.indexes if index.name == "guarded_ledger_unsettled")
     unsettled.create(connection, checkfirst=True)

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import replace
 from decimal import Decimal
 
 from sqlalchemy import Connection
 
+from guarded_core.approvals.grant import GrantUse
 from guarded_core.rules.case import Slot, Window
 from guarded_core.store.base import Change, Conflict, exact_sum
 from guarded_core.store.ledger import LedgerEntry
 from guarded_core.store.sql import statements as sql
 from guarded_core.store.sql.database import Database
-from guarded_core.store.sql.records import entry_row
+from guarded_core.store.sql.records import entry_row, grant_of, spent_text
 
 
 def take(database: Database, connection: Connection, change: Change) -> None:
@@ -28,6 +30,8 @@ def take(database: Database, connection: Connection, change: Change) -> None:
         values = {"of": request.id, "was": request.version}
         if connection.execute(sql.consume_request, values).rowcount == 0:
             raise Conflict("request", request.id)
+    if change.grant is not None:
+        _use_grant(connection, change.grant)
     if change.claim is not None:
         claim(database, connection, change.claim, change.supersedes)
 
@@ -83,6 +87,25 @@ def _raise_flags(database: Database, connection: Connection, change: Change) -> 
         connection.execute(database.statements.raise_flag, rows)
 
 
+def _use_grant(connection: Connection, use: GrantUse) -> None:
+    row = connection.execute(sql.hold_grant, {"of": use.grant.id}).first()
+    if row is None:
+        raise Conflict("grant", use.grant.id)
+    granted = grant_of(row)
+    after = replace(granted, used=granted.used - 1).after(use)  # the statement has counted it already
+    if after is None:
+        raise Conflict("grant", use.grant.id)
+    connection.execute(sql.keep_spent, {"of": use.grant.id, "spent": spent_text(after.spent)})
+
+
+def _return_grant(connection: Connection, use: GrantUse) -> None:
+    row = connection.execute(sql.return_grant, {"of": use.grant.id}).first()
+    if row is not None:
+        granted = grant_of(row)
+        before = replace(granted, used=granted.used + 1).before(use)
+        connection.execute(sql.keep_spent, {"of": use.grant.id, "spent": spent_text(before.spent)})
+
+
 def claim(database: Database, connection: Connection, entry: LedgerEntry, supersedes: str | None) -> None:
     """Keep `entry` under its key. Raises Conflict where a call other than `supersedes` has it."""
     if supersedes == entry.call_id:
@@ -110,6 +133,8 @@ def give_back(database: Database, connection: Connection, change: Change) -> Non
     for request in sorted(change.requests, key=lambda request: request.id):
         version = {"was": request.version + 1, "version": request.version + 2}
         connection.execute(sql.replace_request, {"of": request.id, "state": request.state.value, **version})
+    if change.grant is not None:
+        _return_grant(connection, change.grant)
     if change.claim is not None and change.supersedes == call_id:
         connection.execute(sql.pause_entry, {"of": call_id})
     elif change.claim is not None:
