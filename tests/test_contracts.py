@@ -251,3 +251,26 @@ def test_no_file_names_a_place_on_one_machine() -> None:
     private = re.compile(rb"(?<![\w.-])/(?:work|root)/|/tmp/prob[e]")
     files = [ROOT / name for name in listed.stdout.splitlines()]
     assert [path.name for path in files if path.is_file() and private.search(path.read_bytes())] == []
+
+
+def test_hooks_check_what_lint_checks() -> None:
+    """A commit that passes the hooks passes `make lint`'s ruff and mypy: the same tools, of the same environment."""
+    hooks = re.findall(r"entry: \.venv/bin/(.+)", (ROOT / ".pre-commit-config.yaml").read_text())
+    lint = re.findall(r"\$\(BIN\)/(.+)", (ROOT / "Makefile").read_text().split("\nlint:")[1].split("\n\n")[0])
+    assert [hook.removesuffix(" --force-exclude") for hook in hooks] == [line for line in lint if "pyright" not in line]
+
+
+def test_drawings_are_out_of_diffs_and_searches() -> None:
+    """Each drawing of a program is marked as generated, and taken for binary."""
+    drawn = subprocess.run(
+        ["git", "ls-files", "*.svg"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split()
+    told = subprocess.run(
+        ["git", "check-attr", "diff", "linguist-generated", "--", *drawn],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert drawn
+    assert told.count(": diff: unset\n") == told.count(": linguist-generated: set\n") == len(drawn)
