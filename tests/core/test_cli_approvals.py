@@ -280,3 +280,40 @@ def test_what_the_policy_does_not_let_be_granted_is_said_before_anybody_is_asked
         refused = guarded(url, "grant", str(asked.value.request_id), *bounds)
         assert (refused.exit_code, says in refused.output) == (1, True), refused.output
         assert len(guard.approvals.pending()) == 1
+
+
+def test_alike_questions_are_answered_together(url: str) -> None:
+    """Each payload is shown; what waits for another tool, session or principal is not among them."""
+    guard = Guard(ToolExecutionPolicy({"pay": "financial", "mail": "financial"}), store=url)
+
+    @guard.tool
+    def pay(amount: int) -> str:
+        """Pay."""
+        return f"paid {amount}"
+
+    @guard.tool
+    def mail(text: str) -> str:
+        """Mail."""
+        return "sent"
+
+    def ask(context: Any, tool: str, **arguments: Any) -> str:
+        with pytest.raises(HumanApprovalRequired) as asked:
+            guard.call(tool, arguments, context=context)
+        return str(asked.value.request_id)
+
+    lee, kay = guard.session("lee", tools=["pay", "mail"]), guard.session("kay", tools=["pay"])
+    first, _, third = (ask(lee, "pay", amount=amount) for amount in (101, 102, 103))
+    apart = {ask(lee, "mail", text="hello"), ask(kay, "pay", amount=104)}
+    refused = guarded(url, "approve", first, "--alike", typed="n\n")
+    assert refused.exit_code == 1
+    assert len(guard.approvals.pending()) == 5
+    approved = guarded(url, "approve", third, "--alike", typed="y\n")
+    assert [f'"amount": {amount}' in approved.output for amount in (101, 102, 103, 104)] == [True, True, True, False]
+    assert approved.output.endswith("approved by kim, 3 calls\n")
+    assert {request.id for request in guard.approvals.pending()} == apart
+    assert [guard.call("pay", {"amount": amount}, context=lee) for amount in (101, 102, 103)] == [
+        "paid 101",
+        "paid 102",
+        "paid 103",
+    ]
+    guard.close()

@@ -72,6 +72,20 @@ class Approvals:
         found = self._store.requests(session_id=session_id, state=RequestState.PENDING)
         return [request for request in found if request.is_live(now_ns)]
 
+    def alike(self, request_id: str) -> list[ApprovalRequest]:
+        """The pending requests of the same session about the same tool, for the same reasons, this one first.
+
+        Each has a payload of its own: whoever answers them together has to be shown every one.
+        """
+        request = self.get(request_id)
+        asked = (request.tool, request.fingerprint, request.policy, request.principal, request.reasons)
+        others = [
+            other
+            for other in self.pending(session_id=request.session_id)
+            if (other.tool, other.fingerprint, other.policy, other.principal, other.reasons) == asked
+        ]
+        return sorted(others, key=lambda other: other.id != request.id)
+
     def decide(
         self,
         request_id: str,

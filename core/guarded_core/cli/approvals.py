@@ -20,6 +20,7 @@ from guarded_core.cli import stores
 from guarded_core.display.text import payload_text, shown, time_text
 from guarded_core.ground.errors import InvalidApproval
 from guarded_core.ground.payload import PayloadRefused, PayloadTooLarge, freeze, parse
+from guarded_core.ground.wording import counted
 
 if TYPE_CHECKING:
     from guarded_core.store.sql import SqlStore
@@ -85,17 +86,27 @@ def approve(
         str | None,
         typer.Option(help="Approve other arguments in the place of the call's: a JSON object, whole.", metavar="JSON"),
     ] = None,
+    alike: Annotated[
+        bool, typer.Option("--alike", help="Also the session's other calls of this tool that wait, each one shown.")
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not show the request and ask again.")] = False,
 ) -> None:
-    """Approve one call, once, exactly as it is shown."""
+    """Approve one call, once, exactly as it is shown; or several that are alike."""
+    if alike and arguments is not None:
+        raise InvalidApproval("--arguments are those of one call: leave out --alike")
     with stores.opened(store) as opened:
+        approvals = Approvals(opened)
         found, changed = _found(opened, request), _parsed(arguments)
+        others = [other for other in approvals.alike(found.id) if other.id != found.id] if alike else []
         if not yes:
-            reason = _confirmed(found, by, changed) or reason
-        decided = Approvals(opened).decide(found.id, by=by, approve=True, reason=reason, arguments=changed)
-    others = "" if decided.id == found.id else " with other arguments"
+            reason = _confirmed(found, by, changed, others) or reason
+        decided = approvals.decide(found.id, by=by, approve=True, reason=reason, arguments=changed)
+        for other in others:
+            approvals.decide(other.id, by=by, approve=True, reason=reason)
+    what = "" if decided.id == found.id else " with other arguments"
+    what += f", {counted(len(others) + 1, 'call')}" if others else ""
     missing = decided.required - len(decided.approvers)
-    typer.echo(f"approved by {by}{others}" + (f"; {missing} more to approve it" if missing > 0 else ""))
+    typer.echo(f"approved by {by}{what}" + (f"; {missing} more to approve it" if missing > 0 else ""))
 
 
 @app.command()
@@ -209,10 +220,14 @@ def _found_grant(store: SqlStore, grant_id: str) -> Grant:
     return matching[0]
 
 
-def _confirmed(request: ApprovalRequest, by: str, changed: dict[str, Any] | None) -> str:
+def _confirmed(
+    request: ApprovalRequest, by: str, changed: dict[str, Any] | None, others: list[ApprovalRequest] | None = None
+) -> str:
     """Show it and ask again, at a terminal for what is typed since then; the reason. Without a yes it aborts."""
 
     def show(whole: bool) -> None:
+        for other in others or ():
+            typer.echo(f"{request_text(other, whole=whole)}\n")
         typer.echo(request_text(request, whole=whole))
         if changed is not None:
             drawn = payload_text(changed, request.arguments, whole=whole)
@@ -220,7 +235,8 @@ def _confirmed(request: ApprovalRequest, by: str, changed: dict[str, Any] | None
 
     if not sys.stdin.isatty():  # the command names the request
         show(False)
-        typer.confirm(f"{by}, approve this call?", abort=True)
+        what = f"these {len(others) + 1} calls" if others else "this call"
+        typer.confirm(f"{by}, approve {what}?", abort=True)
         return ""
     answer = at_prompt(request, by, show, partial(read_line, sys.stdin, sys.stdout))
     if answer is None or not answer.approve:
