@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import warnings
 from collections import OrderedDict
@@ -22,7 +23,7 @@ from guarded_core.ground.shown import Shown
 from guarded_core.ground.wording import counted
 from guarded_core.pipeline.call import Authority, Call
 from guarded_core.pipeline.flow import enforce, refusal
-from guarded_core.pipeline.steps import Services, arun, recorded, run
+from guarded_core.pipeline.steps import Flow, Services, arun, recorded, run
 from guarded_core.policy.policy import DEFAULT_MAX_CALLS, ToolExecutionPolicy
 from guarded_core.preview.coverage import Coverage, coverage
 from guarded_core.preview.decision import Decision, preview
@@ -203,6 +204,7 @@ class Guard(Shown):
         request: str | None = None,
         narrow: Mapping[str, Mapping[str, Sequence[Any]]] | None = None,
         known_as: Iterable[str] = (),
+        on_behalf_of: str | None = None,
         nested: bool = False,
         ambient: bool = False,
     ) -> ToolExecutionContext:
@@ -213,18 +215,20 @@ class Guard(Shown):
             tools: exact names, or names with how many calls each is good for; with a role, both sets must hold a tool.
             role: a role of the policy, resolved now.
             max_calls: the budget; by default the role's, or 100.
-            session_id: picks a stored session up again; never with more than it had. What it saw in another process
-                is unknown here to require_origin rules.
+            session_id: picks a stored session up again, with its first call; never with more than it had. What it saw
+                in another process is unknown here to require_origin rules.
             request: what the user asked for, in their own words; later turns enter through `context.said`.
             narrow: by tool and parameter, the only values for this task, such as
                 ``{"send_money": {"recipient": ["GB29..."]}}``; a model is shown them.
             known_as: addresses, accounts and names that the principal goes by in records.
+            on_behalf_of: the user in whose session the principal acts, as support does: their budget and rates are
+                spent, both names are on record, and neither approves what it does.
             nested: it may be entered inside another principal's block.
             ambient: a generator that enters it stands for a ``with`` block, as a dependency of an injection container
                 does; those of contextlib, FastAPI and pytest are known.
 
         Raises:
-            GuardConfigurationError: an unknown role, another principal's session, or a bound that is not kept.
+            GuardConfigurationError: an unknown role, or a bound that is not kept.
         """
         allowed = None if tools is None else frozenset([tools] if isinstance(tools, str) else tools)
         if role is not None:
@@ -242,7 +246,7 @@ class Guard(Shown):
             allowed = frozenset()
         counts = tools if isinstance(tools, Mapping) else {}
         context = ToolExecutionContext(
-            principal,
+            principal if on_behalf_of is None else on_behalf_of,
             {name: counts.get(name) for name in allowed},
             DEFAULT_MAX_CALLS if max_calls is None else max_calls,
             session_id=session_id,
@@ -255,19 +259,44 @@ class Guard(Shown):
         self._callers.issued(context)
         if session_id is not None:
             context.origins = self._recall(context)
+        if on_behalf_of is not None:
+            context = context.delegate(
+                principal,
+                tools=context.tools,
+                max_calls=context.max_calls,
+                session_id=session_id,
+                nested=nested,
+                ambient=ambient,
+            )
+            self._callers.issued(context)
         context.origins.known_as(*known_as)
         if request is not None:
             context.said(request)
         return context
 
+    def end_sessions(self, principal: str) -> None:
+        """End all sessions of that person now, in every process that shares the store, and what acts for them.
+
+        Calls that were let through already go on; sessions that are opened afterwards are new ones.
+
+        Raises:
+            StoreUnavailable: only this process's sessions are ended.
+        """
+        self._callers.end(principal)
+        self._callers.ended(self.store.end_sessions(principal))
+
+    async def aend_sessions(self, principal: str) -> None:
+        """As `end_sessions`, without blocking the event loop."""
+        if self.store.blocking:
+            await asyncio.to_thread(self.end_sessions, principal)
+        else:
+            self.end_sessions(principal)
+
     def _recall(self, context: ToolExecutionContext) -> Provenance:
         """The memory of a named session, which all who pick it up in this process share."""
-        has_begun = context.remaining_calls < context.max_calls
         with self._lock:
             # What a session saw in another process, or too long ago, is unknown.
-            known = self._memories.pop(context.session_id, None) or Provenance(
-                context.principal, is_complete=not has_begun
-            )
+            known = self._memories.pop(context.session_id, None) or Provenance(context.principal, is_complete=None)
             self._memories[context.session_id] = known
             while len(self._memories) > _MAX_MEMORIES:
                 self._memories.popitem(last=False)
@@ -436,6 +465,13 @@ class Guard(Shown):
 
     def coverage(self, context: ToolExecutionContext | None = None) -> Coverage:
         """For each tool, what becomes of its calls: in `context` or the current session; outside one, by the policy."""
+        return run(self._coverage(context), self._services)
+
+    async def acoverage(self, context: ToolExecutionContext | None = None) -> Coverage:
+        """As `coverage`, which reads a session's budget from its store, without blocking the event loop."""
+        return await arun(self._coverage(context), self._services)
+
+    def _coverage(self, context: ToolExecutionContext | None) -> Flow[Coverage]:
         return coverage(self._specs(), self.authority, context or current_context(self), self._left_out)
 
     # Calls

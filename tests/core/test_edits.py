@@ -676,7 +676,7 @@ class TestPausedRead:
         assert [outcome for outcome, _ in desk.outcomes] == ["authorized", "suspended", "resumed", "succeeded", "noted"]
         assert len({event.call_id for event in desk.trail.events}) == 1
         with desk.guard.session("user-17", tools=["pay"], session_id="s", max_calls=9) as session:
-            assert session.remaining_calls == 8
+            assert session.remaining() == 8
 
     def test_two_at_once(self, store: Any) -> None:
         """Where the same call runs twice side by side, the first that is paused goes on; the other's end is unknown."""

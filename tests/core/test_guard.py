@@ -228,6 +228,8 @@ class TestSession:
         guard = make_guard(store=store)
         first = guard.session("user-17", tools=["add", "pay"], max_calls=3, session_id="s1")
         again = guard.session("user-17", tools=["add", "later"], max_calls=50, session_id="s1")
+        first.open()
+        again.open()
         assert (again.tools, again.max_calls) == ({"add"}, 3)
         assert first.session_id == again.session_id == "user-17#s1"
         other = guard.session("user-18", tools=["add"], session_id="s1")

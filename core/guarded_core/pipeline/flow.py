@@ -214,8 +214,9 @@ def _commit(record: CallRecord, found: Found, verdict: Verdict) -> Flow[Admissio
         return None
     except Exception as error:
         raise StoreUnavailable(record.tool) from as_cause(error)
-    yield from _record_authorized(change)
     facts = verdict.facts
+    facts.context.spends(change.counters)
+    yield from _record_authorized(change)
     if verdict.granted:
         # What a person approved is as good as what the user said, there, and for the rest of the task.
         facts.context.origins.approved(record.tool, facts.effective.value)

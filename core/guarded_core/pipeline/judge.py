@@ -25,6 +25,7 @@ from guarded_core.ground.errors import (
     CallBudgetExhausted,
     CannotRun,
     EditRefused,
+    GuardConfigurationError,
     InputTooLarge,
     InvalidPayload,
     InvalidTool,
@@ -46,7 +47,7 @@ from guarded_core.pipeline.steps import Flow, Load
 from guarded_core.policy.policy import ToolExecutionPolicy, ToolSettings
 from guarded_core.rules.case import Action, Case, Reservation
 from guarded_core.rules.ruleset import SILENT, Judgement, RuleSet
-from guarded_core.session import OVER, Nobody, ToolExecutionContext
+from guarded_core.session import NOT_STORED, OVER, Nobody, ToolExecutionContext
 from guarded_core.store.base import Snapshot
 from guarded_core.store.ledger import CallState, LedgerEntry
 from guarded_core.tools.port import ToolPort
@@ -146,7 +147,7 @@ def _judge(record: CallRecord, found: Found) -> Flow[Verdict | Replay]:
     policy = found.policy = authority.policy()
     if context is None or not context.is_open:
         raise _nobody(tool, call)
-    port = call.port
+    port, was_bound = call.port, context.is_bound
     if port is None:
         raise authority.unknown(tool)
     found.spec = port.spec
@@ -167,6 +168,11 @@ def _judge(record: CallRecord, found: Found) -> Flow[Verdict | Replay]:
         snapshot = yield from Load(query)
     except Exception as error:
         raise StoreUnavailable(tool) from as_cause(error)
+    _bind(tool, context, snapshot)
+    if not was_bound:
+        if not context.permits(tool):
+            raise Unauthorized(tool).hinted(NOT_STORED)
+        rules = authority.rules(policy, context)
     if snapshot.denials >= authority.max_denials:
         raise NoSession(tool, "This session is over: too many of its calls were refused. Tell the user.")
     paused = None
@@ -219,6 +225,18 @@ def _judge(record: CallRecord, found: Found) -> Flow[Verdict | Replay]:
     return _approval(record, found, facts, reservation, reasons)
 
 
+def _bind(tool: str, context: ToolExecutionContext, snapshot: Snapshot) -> None:
+    """Have the session know what its store says of it; for a named one, that is what bounds it."""
+    try:
+        context.bind(snapshot)
+    except StoreUnavailable:
+        raise StoreUnavailable(tool) from None
+    except GuardConfigurationError as error:
+        raise NoSession(tool).hinted(str(error)) from None
+    if not context.is_open:
+        raise NoSession(tool).hinted(OVER)
+
+
 def _nobody(tool: str, call: Call) -> NoSession:
     nobody = call.no_context or Nobody(hint=None if call.context is None else OVER)
     error = NoSession(tool, nobody.told)
@@ -231,7 +249,7 @@ def _authorise(
     """Step 2: allowlist and principal's set; one Unauthorized for both, so that neither can be probed."""
     tool = record.tool
     settings = policy.settings(tool)
-    if settings is None or tool not in context.tools:
+    if settings is None or not context.permits(tool):
         raise Unauthorized(tool)
     spec = port.spec
     risk = policy.risk(spec)

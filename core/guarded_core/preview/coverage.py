@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from guarded_core.ground.shown import Shown
 from guarded_core.pipeline.call import Authority
+from guarded_core.pipeline.steps import Flow, Load
 from guarded_core.policy.policy import ToolExecutionPolicy, ToolSettings
 from guarded_core.preview.visible import can_be_judged, is_visible
 from guarded_core.rules.ruleset import RuleSet
@@ -71,15 +72,29 @@ def coverage(
     authority: Authority,
     context: ToolExecutionContext | None,
     left_out: Mapping[str, str] | None = None,
-) -> Coverage:
-    """The coverage of `specs` by what `authority` has in force now; reads the session's budget from its store.
+) -> Flow[Coverage]:
+    """The coverage of `specs` by what `authority` has in force now; reads the session's budget from its store, once.
 
     `left_out` are tools that could not be guarded, each with the reason.
+
+    Raises:
+        GuardConfigurationError: the stored session of that id is another principal's.
     """
     policy = authority.policy()
+    known = sorted(specs, key=lambda spec: spec.name)
+    over, spent = False, frozenset[str]()
+    if context is not None:
+        limits = {spec.name: settings.max_calls for spec in known if (settings := policy.settings(spec.name))}
+        snapshot = yield from Load(context.query_all(limits))
+        context.bind(snapshot)
+        over = snapshot.denials >= authority.max_denials
+        spent = frozenset(
+            tool
+            for tool, limit in limits.items()
+            if any(snapshot.spent[counter.key] >= counter.limit for counter in context.counters(tool, limit))
+        )
     rules = authority.rules(policy, context)
-    over = context is not None and _is_over(context, authority)
-    rows = [_Row(spec, policy, rules, context, over).covered() for spec in specs]
+    rows = [_Row(spec, policy, rules, context, over, spec.name in spent).covered() for spec in known]
     hidden = frozenset({Standing.HIDDEN})
     outside = [
         ToolCoverage(name=name, risk=None, standings=hidden, why=(reason,)) for name, reason in (left_out or {}).items()
@@ -90,10 +105,6 @@ def coverage(
     )
 
 
-def _is_over(context: ToolExecutionContext, authority: Authority) -> bool:
-    return context.store.load(context.query("")).denials >= authority.max_denials
-
-
 @dataclass(frozen=True, slots=True)
 class _Row:
     spec: ToolSpec
@@ -101,6 +112,7 @@ class _Row:
     rules: RuleSet
     context: ToolExecutionContext | None
     over: bool
+    is_spent: bool
 
     def covered(self) -> ToolCoverage:
         name, risk = self.spec.name, self.policy.risk(self.spec)
@@ -117,7 +129,7 @@ class _Row:
         name = self.spec.name
         if settings is None:
             yield "not in the allowlist"
-        if self.context is not None and name not in self.context.tools:
+        if self.context is not None and not self.context.permits(name):
             yield "not among the session's tools"
         if self.context is not None and not self.context.is_open:
             yield "the session is closed"
@@ -132,7 +144,7 @@ class _Row:
             yield "its schema cannot be checked as the policy has it"
         if self.over:
             yield "the session is over: too many denials"
-        if self.context is not None and _is_spent(self.context, self.spec.name, settings):
+        if self.is_spent:
             yield "the budget is spent"
         yield from (f"{rule.name} cannot be judged" for rule in self.rules.enforced(self.spec.name) if rule.error)
 
@@ -158,8 +170,3 @@ class _Row:
             return False, False
         vouches = any(rule.traces for rule in self.rules.enforced(self.spec.name))
         return True, settings.approval == "always" or not vouches
-
-
-def _is_spent(context: ToolExecutionContext, tool: str, settings: ToolSettings) -> bool:
-    spent = context.store.load(context.query(tool, settings.max_calls)).spent
-    return any(spent[counter.key] >= counter.limit for counter in context.counters(tool, settings.max_calls))

@@ -50,7 +50,7 @@ def visible_tools(
 
 def is_visible(name: str, policy: ToolExecutionPolicy, context: ToolExecutionContext | None, rules: RuleSet) -> bool:
     """Whether a call of the tool could be allowed at all, as far as its name tells."""
-    if name not in policy.tools or (context is not None and (not context.is_open or name not in context.tools)):
+    if name not in policy.tools or (context is not None and (not context.is_open or not context.permits(name))):
         return False
     return not rules.hides(name)
 

@@ -94,10 +94,11 @@ class Provenance:
 
     Args:
         principal: the user's own name or address, as authenticated.
-        is_complete: False where the session began elsewhere: what was read there is unknown.
+        is_complete: False where the session began elsewhere: what was read there is unknown. None where that is not
+            known yet, until `begins`.
     """
 
-    def __init__(self, principal: str = "", *, is_complete: bool = True) -> None:
+    def __init__(self, principal: str = "", *, is_complete: bool | None = True) -> None:
         self._lock = threading.Lock()
         self._room = room = Room(MAX_BYTES)
         self._spoken = Spoken()
@@ -113,9 +114,16 @@ class Provenance:
         self._near = Lookalikes(room)
         self._unread: list[Reading] = []
         self._unread_characters = 0
-        self._has_all = is_complete
+        self._has_all = is_complete is not False
+        self._is_undecided = is_complete is None
         self._self: set[str] = set()
         self.known_as(principal)
+
+    def begins(self, *, has_begun: bool) -> None:
+        """Say whether the session has made calls elsewhere, as its first step finds it; only the first word counts."""
+        with self._lock:
+            if self._is_undecided:
+                self._has_all, self._is_undecided = not has_begun, False
 
     # What comes in
 

@@ -19,6 +19,10 @@ OVER = (
     "its session is over: the block was left or the session closed, and this code went on. Wait for it inside the "
     "block, or call session.keep_open() there and session.close() at the end"
 )
+NOT_STORED = (
+    "the session was picked up by its session_id, and what is stored of it does not have this tool: a session never "
+    "gets more than it had. Name another session_id for another set"
+)
 _MISPLACED = {
     Misplaced.LEFT: OVER,
     Misplaced.SUSPENDED: (
@@ -82,12 +86,27 @@ class Callers:
         self._identify = identify
         self._issued: weakref.WeakSet[ToolExecutionContext] = weakref.WeakSet()
         self._logged: set[str] = set()
+        self._ended_ns = 0
         self._lock = threading.RLock()
 
     def issued(self, context: ToolExecutionContext) -> None:
         """Remember a session, as long as somebody else does."""
         with self._lock:
             self._issued.add(context)
+            context.follows(self._ended_ns)
+
+    def end(self, principal: str) -> None:
+        """Close every session of that person that is remembered, and what acts for them."""
+        with self._lock:
+            known = tuple(self._issued)
+        for context in known:
+            if principal in context.chain:
+                context.close()
+
+    def ended(self, at_ns: int) -> None:
+        """Remember the store's time of an end: what is issued from now on came after it, whatever the clocks say."""
+        with self._lock:
+            self._ended_ns = max(self._ended_ns, at_ns)
 
     def place(self) -> tuple[ToolExecutionContext | None, bool]:
         """The session whose block this code is in, and whether it is in the way of one that it is not in."""
@@ -133,7 +152,7 @@ class Callers:
 
     def _hint(self) -> str:
         with self._lock:
-            known = [session for session in tuple(self._issued) if session.is_open]
+            known = [session for session in self._issued if session.is_open]
         if any(session.is_entered for session in known):
             return _IN_OTHER_CONTEXTS
         return _NEVER_ENTERED if known else _NONE

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
+import threading
+import time
 import warnings
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +16,7 @@ from guarded_core.approvals.decisions import Approvals
 from guarded_core.approvals.request import Answer, ApprovalRequest, HumanApproval
 from guarded_core.ground import blocks
 from guarded_core.ground.bounds import DEFAULT_EXPIRY_SECONDS, MAX_PRINCIPAL, identity
-from guarded_core.ground.errors import GuardConfigurationError, InvalidApproval, InvalidPolicy
+from guarded_core.ground.errors import GuardConfigurationError, InvalidApproval, InvalidPolicy, StoreUnavailable
 from guarded_core.ground.ids import new_id
 from guarded_core.ground.wording import counted
 from guarded_core.policy.policy import ToolExecutionPolicy
@@ -22,7 +25,7 @@ from guarded_core.provenance.memory import Provenance
 from guarded_core.rules.case import Scope, Window
 from guarded_core.rules.engine import PolicyEngine
 from guarded_core.rules.kinds import AllowToolParam
-from guarded_core.store.base import Counter, Query, SessionRecord, Store
+from guarded_core.store.base import Counter, Query, SessionRecord, Snapshot, Store
 from guarded_core.store.ledger import caller_key, digest_of
 from guarded_core.store.memory import MemoryStore
 
@@ -58,7 +61,7 @@ class ToolExecutionContext:
         ambient: a generator that enters it stands for a ``with`` block, as a dependency of an injection container does.
 
     Raises:
-        GuardConfigurationError: a bound is not kept, or the stored session of that id is another principal's.
+        GuardConfigurationError: a bound is not kept.
     """
 
     def __init__(
@@ -84,22 +87,28 @@ class ToolExecutionContext:
         self.parent = parent
         self.issuer = issuer
         self.on_behalf_of: tuple[str, ...] = () if parent is None else parent.chain
-        record = self._open(self._key(session_id), frozenset(tools), max_calls)
-        self.session_id = record.id
-        self.tools = record.tools
-        self.max_calls = record.max_calls
+        self.session_id = self._key(session_id)
+        self.tools = frozenset(tools)
+        self.max_calls = max_calls
+        self._tool_calls = _counted(tools)
         self._names: tuple[str, ...] = (*(() if parent is None else parent._names), session_id or "")
         root = self if parent is None else parent.root
         self.root: ToolExecutionContext = root
         self.origins: Provenance = Provenance(self.principal) if parent is None else root.origins
-        self.rules: PolicyEngine = PolicyEngine([*(parent.rules.rules if parent else ()), *_narrowing(narrow or {})])
-        self._tool_calls = _counted(tools)
+        self._own_rules = tuple(_narrowing(narrow or {}))
+        self.rules: PolicyEngine = PolicyEngine([*(parent.rules.rules if parent else ()), *self._own_rules])
         self.scope = Scope(principal=root.principal, session_id=root.session_id)
         self._counters: dict[tuple[str, int | None], tuple[Counter, ...]] = {}
         self._counter_keys: set[str] = set()
         # A store in memory lets go of a session that has no name to pick it up by, once nobody holds it.
         if session_id is None:
             weakref.finalize(self, self.store.forget, self.session_id, self._counter_keys).atexit = False
+        self._is_named = session_id is not None
+        self._is_bound = False
+        self._binding = threading.RLock()
+        self._made_ns = time.time_ns()
+        self._ended_ns: int | None = None
+        self._seen: dict[str, int] = {} if parent is None else root._seen
         self._closed = False
         self._kept_open = False
         self._nested = nested
@@ -122,45 +131,147 @@ class ToolExecutionContext:
         above = digest_of(*self.on_behalf_of, *self.parent._names, self.principal, name)
         return f"{self.principal}#{name}#{above}#"
 
-    def _open(self, key: str, tools: frozenset[str], max_calls: int) -> SessionRecord:
-        wanted = SessionRecord(id=key, principal=self.principal, tools=tools, max_calls=max_calls)
-        stored = self.store.open_session(wanted)
-        if stored.principal != self.principal:
-            raise GuardConfigurationError("this session belongs to another principal")
-        # What was granted once is an upper bound: picking a session up never widens it.
-        return SessionRecord(
-            id=key,
-            principal=self.principal,
-            tools=stored.tools & tools,
-            max_calls=min(stored.max_calls, max_calls),
-        )
-
     @property
     def is_open(self) -> bool:
         """Whether calls may still be made; a closed parent closes all that was delegated from it."""
         return not self._closed and (self.parent is None or self.parent.is_open)
 
+    # The store
+
+    @property
+    def lineage(self) -> tuple[ToolExecutionContext, ...]:
+        """Whom it was delegated from, root first, and itself."""
+        return (self,) if self.parent is None else (*self.parent.lineage, self)
+
+    def open(self) -> Self:
+        """Open a named session, and named ones above it, in the store now, and not with the first call.
+
+        Raises:
+            GuardConfigurationError: the stored session of that id is another principal's.
+            StoreUnavailable: the store cannot be used.
+        """
+        if not self.is_bound:
+            self.look()
+        return self
+
+    async def aopen(self) -> Self:
+        """As `open`, without blocking the event loop."""
+        return await asyncio.to_thread(self.open) if self.store.blocking and not self.is_bound else self.open()
+
     @property
     def remaining_calls(self) -> int:
-        """How many calls are left, here and in every context this one was delegated from."""
-        counters = self.counters("", None)
-        spent = self.store.load(self.query("")).spent
-        return max(0, min(counter.limit - spent[counter.key] for counter in counters))
+        """How many calls are left, here and in every context this one was delegated from.
+
+        Exact with a store in memory; otherwise by what this process saw last of the store: `remaining` asks it.
+        """
+        return self._left() if self.store.blocking else self.remaining()
+
+    def remaining(self) -> int:
+        """As `remaining_calls`, exact: asks the store, and opens the session there.
+
+        Raises: as `open`.
+        """
+        self.look()
+        return self._left()
+
+    async def aremaining(self) -> int:
+        """As `remaining`, without blocking the event loop."""
+        return await asyncio.to_thread(self.remaining) if self.store.blocking else self.remaining()
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether it holds all that bounds it, which a named session, and what was delegated from it, learns first."""
+        return self._is_bound or not any(context._is_named for context in self.lineage)
+
+    def look(self) -> None:
+        """Read the session from its store. Raises as `open`."""
+        self.bind(self.store.load(self.query("")))
+
+    def bind(self, snapshot: Snapshot) -> None:
+        """Keep what the store says: of what was spent, whether it was ended, and what it is bounded by.
+
+        What was granted once is an upper bound: picking a session up never widens it.
+
+        Raises:
+            GuardConfigurationError: the stored session of that id is another principal's.
+        """
+        self._seen.update(snapshot.spent)
+        if self._ended_ns is None:
+            self._ended_ns = snapshot.ended_ns if snapshot.ended_ns < self._made_ns else -1
+        if snapshot.ended_ns > self._ended_ns:
+            self.close()
+        for context in () if self._is_bound else self.lineage:
+            with context._binding:  # nobody judges by half of it
+                context._bind_to(snapshot.sessions.get(context.session_id), snapshot)
+
+    def _bind_to(self, stored: SessionRecord | None, snapshot: Snapshot) -> None:
+        if self._is_bound:
+            return
+        own: tuple[AllowToolParam, ...] = ()
+        if self._is_named:
+            if stored is None:
+                raise StoreUnavailable("")  # a store that does not know what it was asked about
+            if stored.principal != self.principal:
+                raise GuardConfigurationError("this session belongs to another principal")
+            if self.parent is None:
+                self.origins.begins(has_begun=snapshot.spent.get(self._calls_key, 0) > 0)
+            self.tools &= stored.tools
+            self.max_calls = min(self.max_calls, stored.max_calls)
+            self._tool_calls = _least(self._tool_calls, stored.tool_calls)
+            own = tuple([rule for rule in _narrowing(stored.narrow) if rule not in self._own_rules])
+            self._own_rules += own
+        above = [rule for context in self.lineage[:-1] for rule in context._own_rules]
+        for rule in (*above, *own):
+            if rule not in self.rules.rules:
+                self.rules.add(rule)
+        self._counters.clear()
+        self._is_bound = True
+
+    def follows(self, ended_ns: int) -> None:
+        """It was made after that end of its person's sessions."""
+        self._made_ns = max(self._made_ns, ended_ns + 1)
+
+    def permits(self, tool: str) -> bool:
+        """Whether `tool` is in its set, and in those of all whom it was delegated from."""
+        return tool in self.tools and (self.parent is None or self.parent.permits(tool))
+
+    def spends(self, counters: Iterable[Counter]) -> None:
+        """Keep that one was spent of each."""
+        for counter in counters:
+            self._seen[counter.key] = self._seen.get(counter.key, 0) + 1
+
+    def _left(self) -> int:
+        return max(0, min(counter.limit - self._seen.get(counter.key, 0) for counter in self.counters("", None)))
+
+    @property
+    def _record(self) -> SessionRecord:
+        return SessionRecord(
+            id=self.session_id,
+            principal=self.principal,
+            tools=self.tools,
+            max_calls=self.max_calls,
+            tool_calls=self._tool_calls,
+            narrow=_listed(self._own_rules),
+        )
+
+    @property
+    def _calls_key(self) -> str:
+        return f"calls:{self.session_id}"
 
     def counters(self, tool: str, tool_limit: int | None) -> tuple[Counter, ...]:
         """The budgets a call of `tool` spends from: this context's and its ancestors', each with its tool's own."""
         found = self._counters.get((tool, tool_limit))
         if found is None:
             found = self._counters[tool, tool_limit] = self._count(tool, tool_limit)
-        return found
+        return found if self.parent is None else (*found, *self.parent.counters(tool, tool_limit))
 
     def _count(self, tool: str, tool_limit: int | None) -> tuple[Counter, ...]:
-        own = [Counter(key=f"calls:{self.session_id}", limit=self.max_calls)]
+        own = [Counter(key=self._calls_key, limit=self.max_calls)]
         limits = [limit for limit in (tool_limit, self._tool_calls.get(tool)) if limit is not None]
         if limits:
-            own.append(Counter(key=f"calls:{self.session_id}:{tool}", limit=min(limits)))
+            own.append(Counter(key=f"{self._calls_key}:{tool}", limit=min(limits)))
         self._counter_keys.update([counter.key for counter in own])
-        return (*own, *(self.parent.counters(tool, tool_limit) if self.parent else ()))
+        return tuple(own)
 
     def query(
         self,
@@ -172,12 +283,34 @@ class ToolExecutionContext:
         grants: bool = False,
     ) -> Query:
         """What a judgement of `tool` reads for this context."""
+        return self._query(tool, {tool: tool_limit}, windows, call_key, grants=grants)
+
+    def query_all(self, limits: Mapping[str, int | None]) -> Query:
+        """What is to be known of all these tools, with their limits by the policy."""
+        return self._query("", {"": None, **limits})
+
+    def _query(
+        self,
+        tool: str,
+        limits: Mapping[str, int | None],
+        windows: tuple[Window, ...] = (),
+        call_key: str | None = None,
+        *,
+        grants: bool = False,
+    ) -> Query:
+        # Each key once, in order.
+        keys = dict.fromkeys([counter.key for name, limit in limits.items() for counter in self.counters(name, limit)])
+        opens = () if self._is_bound else [each for each in self.lineage if each._is_named and not each._is_bound]
+        # What is stored of a session may count a tool that is not counted here.
+        keys |= dict.fromkeys([f"{each._calls_key}:{name}" for each in opens for name in limits])
         return Query(
             principal=caller_key(self.chain),
             session_id=self.session_id,
             root_id=self.root.session_id,
             tool=tool,
-            counters=tuple([counter.key for counter in self.counters(tool, tool_limit)]),
+            counters=tuple(keys),
+            people=self.chain,
+            opens=tuple([each._record for each in opens]),
             windows=windows,
             call_key=call_key,
             grants=grants,
@@ -250,15 +383,17 @@ class ToolExecutionContext:
         max_calls: int,
         session_id: str | None = None,
         narrow: Mapping[str, Mapping[str, Sequence[Any]]] | None = None,
+        nested: bool = False,
+        ambient: bool = False,
     ) -> ToolExecutionContext:
-        """A context for a subagent: only narrower.
+        """A context for a subagent: only narrower. Like `guard.session`, it asks no store before its first call.
 
         Its tools are those of `tools` that this context has too; each of its calls spends from this context's budget as
         well; sums, rates and flags are the root's; nobody in the chain can approve its calls.
 
         Args:
             principal: the subagent's own name.
-            tools, max_calls, session_id, narrow: see the class.
+            tools, max_calls, session_id, narrow, nested, ambient: see the class.
         """
         if isinstance(tools, str):
             raise GuardConfigurationError("tools is a list of names, not one name")
@@ -272,6 +407,8 @@ class ToolExecutionContext:
             issuer=self.issuer,
             parent=self,
             narrow=narrow,
+            nested=nested,
+            ambient=ambient,
         )
 
     def keep_open(self) -> Self:
@@ -295,6 +432,7 @@ class ToolExecutionContext:
 
     async def __aenter__(self) -> Self:
         self._check_place()
+        await self.aopen()
         self._enter(sys._getframe(1))
         return self
 
@@ -374,6 +512,17 @@ def _counted(tools: Iterable[str] | Mapping[str, int | None]) -> dict[str, int]:
                 f"tools: {name!r} is good for at least 1 call; to forbid a tool, leave it out"
             )
     return calls
+
+
+def _listed(rules: Iterable[AllowToolParam]) -> dict[str, dict[str, Sequence[Any]]]:
+    narrow: dict[str, dict[str, Sequence[Any]]] = {}
+    for rule in rules:
+        narrow.setdefault(rule.tool, {})[rule.param] = rule.allow
+    return narrow
+
+
+def _least(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    return {**one, **{tool: min(limit, one.get(tool, limit)) for tool, limit in other.items()}}
 
 
 def _narrowing(narrow: Mapping[str, Mapping[str, Sequence[Any]]]) -> Iterable[AllowToolParam]:

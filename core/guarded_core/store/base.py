@@ -6,7 +6,7 @@ all of it or nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Context, Decimal, Inexact, InvalidOperation, Overflow
 from typing import Any, Literal, Protocol
@@ -34,6 +34,27 @@ class Counter:
     limit: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionRecord:
+    """A named session as it is stored with all that bounds it, so that another process can pick it up.
+
+    Attributes:
+        id: its name, prefixed with the principal.
+        principal: whose it is.
+        tools: the tools it may call.
+        max_calls: how many calls it may make.
+        tool_calls: by tool, how many of these may be its.
+        narrow: by tool and parameter, the only values that it may have: JSON.
+    """
+
+    id: str
+    principal: str
+    tools: frozenset[str]
+    max_calls: int
+    tool_calls: Mapping[str, int] = field(default_factory=dict)
+    narrow: Mapping[str, Mapping[str, Sequence[Any]]] = field(default_factory=dict)
+
+
 @struct
 class Query:
     """What a judgement needs to know.
@@ -45,6 +66,8 @@ class Query:
         tool: for which tool requests are read.
         counters: keys whose use is read.
         windows: whose sums are read.
+        people: in whose names the call is made; whether all their sessions were ended is read.
+        opens: named sessions that this is the first step of: each is kept, where no session of its id is.
         call_key: the ledger key of the call, where it has one.
         grants: whether grants to the principal for the tool are read.
     """
@@ -55,6 +78,8 @@ class Query:
     tool: str
     counters: tuple[str, ...] = ()
     windows: tuple[Window, ...] = ()
+    people: tuple[str, ...] = ()
+    opens: tuple[SessionRecord, ...] = ()
     call_key: str | None = None
     grants: bool = False
 
@@ -74,6 +99,8 @@ class Snapshot:
         doubtful: the caller's calls of this tool of which nobody knows what they did, UNKNOWN or RAISED, by digest.
         denials: how many of the session tree's calls were denied so far.
         grants: those in force for the principal and the tool, oldest first.
+        ended_ns: when all sessions of one of the people were ended last, 0 for never.
+        sessions: what the store keeps of those that the query opens, by id.
     """
 
     now_ns: int
@@ -86,6 +113,8 @@ class Snapshot:
     doubtful: Mapping[str, CallState] = field(default_factory=dict)
     denials: int = 0
     grants: tuple[Grant, ...] = ()
+    ended_ns: int = 0
+    sessions: Mapping[str, SessionRecord] = field(default_factory=dict)
 
 
 @struct
@@ -132,23 +161,6 @@ class Settlement:
     claim: LedgerEntry | None = None
     output: Any = None
     keep_ns: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionRecord:
-    """A session as it is stored, so that another process can pick it up.
-
-    Attributes:
-        id: its name, prefixed with the principal.
-        principal: whose it is.
-        tools: the tools it may call.
-        max_calls: how many calls it may make.
-    """
-
-    id: str
-    principal: str
-    tools: frozenset[str]
-    max_calls: int
 
 
 Conflicting = Literal["counter", "slot", "flag", "request", "grant", "claim"]
@@ -207,7 +219,10 @@ class Store(RequestStore, Protocol):
         """Keep a new session, or return the stored one of that id; the caller compares the two."""
 
     def load(self, query: Query) -> Snapshot:
-        """Read what `query` asks for, all at one moment."""
+        """Read what `query` asks for, all at one moment; its sessions are opened with it, in the same round trip."""
+
+    def end_sessions(self, principal: str) -> int:
+        """Keep that all sessions of that person end now, by this store's clock: the time, in ns since the epoch."""
 
     def commit(self, change: Change) -> None:
         """Take everything in `change`. Raises Conflict, and has then taken nothing."""

@@ -90,6 +90,7 @@ class MemoryStore:
         self._denied: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
         self._denials: defaultdict[str, defaultdict[tuple[str, str], int]] = defaultdict(lambda: defaultdict(int))
         self._sessions: dict[str, SessionRecord] = {}
+        self._ended: dict[str, int] = {}
         self._gone: deque[tuple[str, Iterable[str]]] = deque()
         self._sweep_at = _MIN_SWEPT
 
@@ -113,6 +114,7 @@ class MemoryStore:
     def load(self, query: Query) -> Snapshot:
         """Read what `query` asks for, all at one moment."""
         with self._lock:
+            self._forget_gone()
             now_ns = self._clock()
             spent, flags, denials = self._spent, self._flags.get(query.root_id), self._denials.get(query.root_id)
             return Snapshot(
@@ -128,7 +130,15 @@ class MemoryStore:
                 doubtful=self._doubts(query.principal, query.tool),
                 denials=sum(denials.values()) if denials else 0,
                 grants=self._grants_for(query, now_ns) if query.grants else (),
+                ended_ns=max([self._ended.get(name, 0) for name in query.people], default=0) if self._ended else 0,
+                sessions={new.id: self._sessions.setdefault(new.id, new) for new in query.opens},
             )
+
+    def end_sessions(self, principal: str) -> int:
+        """Keep that all sessions of that person end now: the time, in ns since the epoch."""
+        with self._lock:
+            self._ended[principal] = self._clock()
+            return self._ended[principal]
 
     def commit(self, change: Change) -> None:
         """Take everything in `change`. Raises Conflict, and has then taken nothing."""

@@ -118,7 +118,7 @@ def test_a_database_that_gets_locked_is_unavailable(tmp_path: Path) -> None:
             return guard.approvals.decide(request, by="lee", approve=True)
 
         def opening() -> object:
-            return guard.session("bob", tools=["read"], session_id="s")
+            return guard.session("bob", tools=["read"], session_id="s").open()
 
         with locked(tmp_path / "guard.db"):
             for use in (deciding, opening):

@@ -104,6 +104,8 @@ def test_a_ledger_of_the_first_release_is_read(url: str, open_store: OpenStore, 
         f"UPDATE guarded_ledger SET state = 'failed', body = {body}",
         "DROP INDEX guarded_ledger_unsettled",
         "CREATE INDEX guarded_ledger_open ON guarded_ledger (principal, tool) WHERE state IN ('unknown', 'claimed')",
+        "ALTER TABLE guarded_sessions DROP COLUMN bounds",
+        "DROP TABLE guarded_ended",
         "UPDATE guarded_schema SET version = 1",
     )
     snapshot = open_store(url).load(sample.query(call_key="key"))

@@ -147,11 +147,11 @@ def session_row(session: SessionRecord) -> dict[str, Any]:
         "principal": session.principal,
         "tools": _dump(sorted(session.tools)),
         "max_calls": session.max_calls,
+        "bounds": _dump({"tool_calls": dict(session.tool_calls), "narrow": session.narrow}),
     }
 
 
 def session_of(row: Row[Any]) -> SessionRecord:
     """The session of that row."""
-    return SessionRecord(
-        id=row.id, principal=row.principal, tools=frozenset(json.loads(row.tools)), max_calls=row.max_calls
-    )
+    tools, bounds = frozenset(json.loads(row.tools)), json.loads(row.bounds)
+    return SessionRecord(id=row.id, principal=row.principal, tools=tools, max_calls=row.max_calls, **bounds)

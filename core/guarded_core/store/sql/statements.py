@@ -39,6 +39,7 @@ from guarded_core.store.sql.tables import (
     counters,
     denials,
     denied_calls,
+    ended,
     events,
     flags,
     grants,
@@ -114,6 +115,10 @@ class Statements:
         # No row comes back where the event, or another known end of the call, is written already.
         self.append = upsert(events).on_conflict_do_nothing().returning(events.c.seq)
         self.open_session = upsert(sessions).on_conflict_do_nothing().returning(sessions.c.id)
+        ending = upsert(ended).values(principal=bindparam("principal"), at_ns=now_ns())
+        self.end_sessions = ending.on_conflict_do_update(
+            index_elements=[ended.c.principal], set_={"at_ns": ending.excluded.at_ns}
+        ).returning(ended.c.at_ns)
 
 
 unspend = (
@@ -221,7 +226,9 @@ clock = select(now_ns())
 
 
 @lru_cache(maxsize=64)
-def snapshot(counter_count: int, window_count: int, *, has_key: bool, has_grants: bool = False) -> Executable:
+def snapshot(
+    counter_count: int, window_count: int, people_count: int, *, has_key: bool, has_grants: bool = False
+) -> Executable:
     """All that a `Query` asks for, in one statement, and so read at one moment.
 
     Its rows are (part, name, number, state, version, body, output), of which each part fills in some.
@@ -229,6 +236,7 @@ def snapshot(counter_count: int, window_count: int, *, has_key: bool, has_grants
     Args:
         counter_count: how many counters are read: the n-th by the parameter ``counter_n``.
         window_count: how many windows, by ``window_n`` and ``interval_n``.
+        people_count: how many people, by ``person_n``, whose sessions may have been ended.
         has_key: whether the call has a ledger key, ``call``, and by it perhaps a refusal, ``refused``.
         has_grants: whether the grants for the call are read.
     """
@@ -285,6 +293,9 @@ def snapshot(counter_count: int, window_count: int, *, has_key: bool, has_grants
     for n in range(counter_count):
         of_key = counters.c.key == bindparam(f"counter_{n}")
         parts.append(_part("counter", name=counters.c.key, number=counters.c.spent).where(of_key))
+    for n in range(people_count):
+        of_person = ended.c.principal == bindparam(f"person_{n}", type_=Text)
+        parts.append(_part("ended", number=ended.c.at_ns).where(of_person))
     for n in range(window_count):
         window: ColumnElement[str] = bindparam(f"window_{n}", type_=Text)
         interval: ColumnElement[int] = bindparam(f"interval_{n}", type_=BigInteger)

@@ -7,12 +7,12 @@ import os
 import time
 import weakref
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any, ClassVar, Self
 
-from sqlalchemy import Connection, Row, delete, select, update
+from sqlalchemy import Connection, Executable, Row, delete, select, update
 
 from guarded_core.approvals.grant import Grant
 from guarded_core.approvals.request import ApprovalRequest, RequestState
@@ -142,11 +142,20 @@ class SqlStore:
     def open_session(self, session: SessionRecord) -> SessionRecord:
         """Keep a new session, or return the stored one of that id."""
 
-        def work(connection: Connection) -> SessionRecord:
-            row = session_row(session)
-            if connection.execute(self._database.statements.open_session, row).first() is not None:
-                return session
-            return session_of(connection.execute(sql.session_by_id, {"id": session.id}).one())
+        return self._database.transact(lambda connection: self._opened(connection, session))
+
+    def _opened(self, connection: Connection, session: SessionRecord) -> SessionRecord:
+        if connection.execute(self._database.statements.open_session, session_row(session)).first() is not None:
+            return session
+        return session_of(connection.execute(sql.session_by_id, {"id": session.id}).one())
+
+    def end_sessions(self, principal: str) -> int:
+        """Keep that all sessions of that person end now, by the database's clock: the time, in ns since the epoch."""
+
+        def work(connection: Connection) -> int:
+            ending = connection.execute(self._database.statements.end_sessions, {"principal": principal})
+            at_ns: int = ending.scalar_one()
+            return at_ns
 
         return self._database.transact(work)
 
@@ -163,11 +172,12 @@ class SqlStore:
             values |= {"call": query.call_key, "refused": sql.refused_key(query.call_key)}
         for n, window in enumerate(query.windows):
             values |= {f"window_{n}": window.key, f"interval_{n}": window.interval_ns}
-        statement = sql.snapshot(
-            len(query.counters), len(query.windows), has_key=query.call_key is not None, has_grants=query.grants
-        )
+        values |= {f"person_{n}": name for n, name in enumerate(query.people)}
+        counts = len(query.counters), len(query.windows), len(query.people)
+        statement = sql.snapshot(*counts, has_key=query.call_key is not None, has_grants=query.grants)
         parts: defaultdict[str, list[Row[Any]]] = defaultdict(list)
-        for row in self._database.read(statement, values):
+        sessions, rows = self._read(query.opens, statement, values)
+        for row in rows:
             parts[row.part].append(row)
         now_ns: int = parts["now"][0].number
         spent = {row.name: row.number for row in parts["counter"]}
@@ -183,7 +193,22 @@ class SqlStore:
             doubtful=_doubts(parts["doubtful"]),
             denials=sum(row.number for row in parts["denials"]),
             grants=tuple([_grant(row) for row in sorted(parts["grant"], key=lambda row: int(row.output))]),
+            ended_ns=max([row.number for row in parts["ended"]], default=0),
+            sessions=sessions,
         )
+
+    def _read(
+        self, opens: tuple[SessionRecord, ...], statement: Executable, values: dict[str, Any]
+    ) -> tuple[dict[str, SessionRecord], Sequence[Row[Any]]]:
+        """The sessions that were to be opened, and the rows of the statement, in one transaction."""
+        if not opens:
+            return {}, self._database.read(statement, values)
+
+        def work(connection: Connection) -> tuple[dict[str, SessionRecord], Sequence[Row[Any]]]:
+            opened = {session.id: self._opened(connection, session) for session in opens}
+            return opened, connection.execute(statement, values).all()
+
+        return self._database.transact(work)
 
     def commit(self, change: Change) -> None:
         """Take everything in `change`, and write its event. Raises Conflict, and has then taken nothing."""

@@ -60,9 +60,19 @@ def _partial(name: str, *columns: Column[Any], where: ColumnElement[bool], uniqu
 
 schema = Table("guarded_schema", metadata, _number("version", key=True))
 
+# `bounds` is JSON of all else that bounds the session.
 sessions = Table(
-    "guarded_sessions", metadata, _text("id", key=True), _text("principal"), _text("tools"), _number("max_calls")
+    "guarded_sessions",
+    metadata,
+    _text("id", key=True),
+    _text("principal"),
+    _text("tools"),
+    _number("max_calls"),
+    Column("bounds", Text, nullable=False, server_default="{}"),
 )
+
+# When all sessions of a person were ended last.
+ended = Table("guarded_ended", metadata, _text("principal", key=True), _number("at_ns"))
 
 counters = Table("guarded_counters", metadata, _text("key", key=True), _number("spent"))
 
@@ -188,8 +198,10 @@ _partial(
 )
 
 
-def _index_raised(connection: Connection) -> None:
-    """Version 2: calls that raised are read with those of unknown outcome, so one index serves both; grants."""
+def _to_version_2(connection: Connection) -> None:
+    """Sessions keep all their bounds, and end at once; grants; one index for RAISED and unknown outcomes."""
+    connection.exec_driver_sql("ALTER TABLE guarded_sessions ADD COLUMN bounds TEXT NOT NULL DEFAULT '{}'")
+    ended.create(connection, checkfirst=True)
     grants.create(connection, checkfirst=True)
     connection.exec_driver_sql("DROP INDEX IF EXISTS guarded_ledger_open")
     unsettled = next(index for index in ledger.indexes if index.name == "guarded_ledger_unsettled")
@@ -197,7 +209,7 @@ def _index_raised(connection: Connection) -> None:
 
 
 # What brings a schema of version 1 to 2, of version 2 to 3 and so on. Never change one that was released.
-MIGRATIONS: list[Callable[[Connection], None]] = [_index_raised]
+MIGRATIONS: list[Callable[[Connection], None]] = [_to_version_2]
 
 
 def prepare(connection: Connection) -> None:
