@@ -32,6 +32,9 @@ CALL_TOOL_CALLS_TWICE = not hasattr(calling, "_function_tool_accepts_kwargs")
 NOT_FOUND = "Tool {name} not found. Please select a tool that is available."
 """What an agent tells the model of a name that none of its tools has."""
 
+OF_AN_AGENT, MEMORY = "num_iterations", "memory"
+"""What an agent keeps in its context's store, and looks up there without asking whether it is there."""
+
 
 def current_event() -> Event | None:
     """The event that the current workflow step handles; None outside any step."""

@@ -6,6 +6,8 @@ from typing import Any
 
 from llama_index.core.llms import TextBlock
 from llama_index.core.tools import ToolOutput
+from pydantic import PrivateAttr
+from pydantic_core import to_json
 
 from guarded_core.ground.errors import AnsweredByPerson, ExecutionFailed, ToolExecutionError
 from guarded_core.ground.payload import PayloadLimits, PayloadRefused, PayloadTooLarge, freeze, is_json_text, measure
@@ -81,6 +83,32 @@ def views(output: Any) -> tuple[Any, ...]:
     text = output.content
     raw = views(output.raw_output)
     return raw if text == str(output.raw_output) else (*raw, text)
+
+
+class SavedAsText(ToolOutput):
+    """An output whose `raw_output` cannot be written as JSON: where a context is saved, its text stands for it.
+
+    LlamaIndex keeps the results of a step's calls in the context, which could not be saved at a pause otherwise.
+    """
+
+    _raw: Any = PrivateAttr(default=None)
+
+    def __getattribute__(self, name: str) -> Any:
+        return self._raw if name == "raw_output" else super().__getattribute__(name)
+
+
+def savable(output: Any) -> Any:
+    """The same output; one that a context could be saved with."""
+    if not isinstance(output, ToolOutput) or isinstance(output.raw_output, str | int | float | None):
+        return output
+    try:
+        to_json(output.raw_output)
+        return output
+    except Exception:  # whatever an object's own serializer raises
+        text = str(output.raw_output)
+    saved = SavedAsText.model_construct(**{**vars(output), "raw_output": text})
+    saved._raw, saved._exception = output.raw_output, output.exception
+    return saved
 
 
 def is_failure(output: Any) -> bool:

@@ -69,6 +69,17 @@ async def one_call() -> AsyncIterator[CallKey | None]:
         _around.reset(token)
 
 
+async def lacks_memory() -> bool:
+    """Whether an agent's context was restored without the memory that the agent writes its results into.
+
+    A memory cannot be saved as JSON: the application sets it again. An agent that has none breaks after its tools ran.
+    """
+    step = compat.current_step()
+    if step is None or await step.context.store.get(compat.OF_AN_AGENT, default=None) is None:
+        return False
+    return await step.context.store.get(compat.MEMORY, default=None) is None
+
+
 def is_nested(step: compat.Step) -> bool:
     """Whether a guarded call of another workflow made this one: nobody sees the events of the inner workflow."""
     return any(run != step.run for run in _around.get())

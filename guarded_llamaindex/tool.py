@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 import warnings
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from llama_index.core.tools import AsyncBaseTool, BaseTool, FunctionTool, ToolOu
 from pydantic.errors import PydanticUserError
 from typing_extensions import TypeVar
 
-from guarded_core.ground.errors import DuplicateTool, InvalidTool, ToolExecutionError
+from guarded_core.ground.errors import CannotRun, DuplicateTool, InvalidTool, ToolExecutionError
 from guarded_core.guard import Guard, OnInvalid
 from guarded_core.pipeline.call import Call, edit_note
 from guarded_core.session import ToolExecutionContext
@@ -23,7 +24,14 @@ from guarded_core.tools.port import ToolPort, before_entering
 from guarded_core.tools.spec import ToolRisk, ToolSpec
 from guarded_llamaindex.arguments import Bound, Parameters
 from guarded_llamaindex.code_execution import CodeExecutionRefused, UnsafeCodeExecution
-from guarded_llamaindex.compat import CALL_TOOL_CALLS_TWICE, SIGNALS, current_workflow_context, is_mcp_tool, unspanned
+from guarded_llamaindex.compat import (
+    CALL_TOOL_CALLS_TWICE,
+    SIGNALS,
+    current_event,
+    current_workflow_context,
+    is_mcp_tool,
+    unspanned,
+)
 from guarded_llamaindex.metadata import ShownMetadata
 from guarded_llamaindex.outputs import (
     check_output,
@@ -33,11 +41,14 @@ from guarded_llamaindex.outputs import (
     failed,
     handed_back,
     is_failure,
+    savable,
     views,
     with_note,
     with_raw,
 )
-from guarded_llamaindex.reentry import one_call
+from guarded_llamaindex.reentry import lacks_memory, one_call
+
+_log = logging.getLogger("guarded_core")
 
 Entry = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 AsyncEntry = Callable[[tuple[Any, ...], dict[str, Any]], Awaitable[Any]]
@@ -261,6 +272,8 @@ class _Entered:
 
     bound: Bound
     run: Callable[..., Any]
+    in_step: bool = False
+    lacks_memory: bool = False
 
 
 class _Port(ToolPort):
@@ -296,6 +309,12 @@ class _Port(ToolPort):
         with before_entering():
             args, kwargs = bound.bound.shape(effective)
         return handed_back(await bound.run(*args, **kwargs), bound.bound)
+
+    def check_ready(self, bound: _Entered) -> None:
+        """Raise CannotRun in an agent whose context was restored without its memory: its run would break afterwards."""
+        if bound.lacks_memory:
+            _log.error("an agent's context has no memory: set it once it is restored, before the run goes on")
+            raise CannotRun(self.spec.name)
 
     def complete(
         self, bound: _Entered, arguments: dict[str, Any], opaque: frozenset[str] = frozenset()
@@ -333,6 +352,8 @@ class _Port(ToolPort):
 
     def handed_back(self, bound: _Entered, result: Any, ran: dict[str, Any], *, is_edited: bool) -> Any:
         """The output, with a note for the model where a person changed its call."""
+        if bound.in_step:
+            result = savable(result)
         if not is_edited:
             return result
         own = {name: value for name, value in ran.items() if name not in self.set_by_application}
@@ -383,7 +404,10 @@ def _port(wanted: _Wanted) -> _Port:
         async def acall(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             bound = parameters.bind(args, kwargs)
             async with one_call() as key:
-                return await guard.arun(proposed(self, bound, arun, key))
+                call = proposed(self, bound, arun, key)
+                call.bound.in_step = current_event() is not None
+                call.bound.lacks_memory = key is not None and await lacks_memory()
+                return await guard.arun(call)
 
         def shown_schema(self) -> dict[str, Any]:
             own = spec.shown_schema(guard.policy.terms(spec.name))
