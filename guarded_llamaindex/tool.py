@@ -178,7 +178,7 @@ class GuardedTool(FunctionTool):
             self._shown.refused(True)
             return denied(error, self.spec_name)
         except Exception as error:
-            return self._told_once(error, args, kwargs)
+            return self._raised_once(error, args, kwargs)
 
     def _answer(self, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ToolOutput:
         try:
@@ -186,9 +186,9 @@ class GuardedTool(FunctionTool):
         except ToolExecutionError as error:
             return denied(error, self.spec_name)
         except Exception as error:
-            return self._told_once(error, args, kwargs)
+            return self._raised_once(error, args, kwargs)
 
-    def _told_once(self, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ToolOutput:
+    def _raised_once(self, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ToolOutput:
         """Raise the tool's own error, unless `call_tool` would then run the tool a second time."""
         if CALL_TOOL_CALLS_TWICE and len(args) == 1 and not kwargs and not isinstance(error, SIGNALS):
             return failed(error, self.spec_name, {"args": args, "kwargs": kwargs})

@@ -18,9 +18,9 @@ from guarded_core.audit.files import trail_path
 from guarded_core.audit.frames import encode_event
 from guarded_core.audit.group_commit import GroupCommit
 from guarded_core.audit.room import Room
+from guarded_core.audit.scan import Progress, load_head
 from guarded_core.audit.trail import Filter, Trail, append_word
 from guarded_core.audit.verify import Verification, read, verify
-from guarded_core.audit.walk import Progress, load_head
 from guarded_core.audit.writer import Item, Pending, TrailWriter
 from guarded_core.ground.errors import ToolAuditTrailError
 
@@ -32,7 +32,7 @@ class FileTrail(Trail):
     """The events of the trail at a path, whoever writes it; each is verified on its way.
 
     A fault raises when the reading comes to it: what was yielded before is verified, what was cut from the end shows at
-    the end. `guarded_core.audit.walk.walk` names the faults.
+    the end. `guarded_core.audit.scan.scan` names the faults.
 
     Args:
         path: the trail's, as it was opened.
@@ -108,7 +108,7 @@ class DurableToolAuditTrail(FileTrail):
         Raises:
             ToolAuditTrailError: "invalid_capacity", "invalid_path", "invalid_keys"; "unsafe_file_type", "unsafe_owner",
                 "unsafe_mode"; "locked"; "too_large"; "unavailable", "write_failed"; or what verifying finds, see
-                `guarded_core.audit.walk.walk`: after a crash "torn_tail", which ``guarded audit repair`` mends.
+                `guarded_core.audit.scan.scan`: after a crash "torn_tail", which ``guarded audit repair`` mends.
         """
         room = Room(max_bytes, max_records, rotates=auto_rotate)
         key_ring, absolute = AuditKeys.of(keys), trail_path(path)

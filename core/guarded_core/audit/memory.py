@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from guarded_core.audit.chain import Head
 from guarded_core.audit.event import AuditEvent, Outcome
+from guarded_core.audit.scan import Progress
 from guarded_core.audit.trail import Filter, Trail
-from guarded_core.audit.walk import Progress
 from guarded_core.ground.errors import ToolAuditTrailError
 from guarded_core.ground.wording import counted
 

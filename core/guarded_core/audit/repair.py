@@ -13,7 +13,7 @@ from guarded_core.audit import files
 from guarded_core.audit.chain import AuditKeys, KeysLike, seal_for, signing_id
 from guarded_core.audit.event import AuditEvent, Outcome
 from guarded_core.audit.frames import encode_event, encode_frame
-from guarded_core.audit.walk import Chain, load_head, walk
+from guarded_core.audit.scan import Chain, load_head, scan
 from guarded_core.ground.errors import ToolAuditTrailError
 
 __all__ = ["Repair", "repair"]
@@ -59,7 +59,7 @@ def repair(path: str | PathLike[str], keys: KeysLike = None, *, by: str = "") ->
         raise ToolAuditTrailError("head_missing", "the head beside the trail is gone: a cut could not be seen")
     fd = files.open_active(absolute, head.segment)
     try:
-        for _ in walk(absolute, chain, first=head.segment, writing=True):
+        for _ in scan(absolute, chain, first=head.segment, writing=True):
             pass
     except ToolAuditTrailError as error:
         if error.code != "torn_tail":

@@ -68,15 +68,15 @@ class Room:
     def begin(self, length: int, records: int = 0) -> None:
         """Stand in a segment of that length; what is kept for outcomes stays kept."""
         self.length, self.records = length, records
-        self.settle()
+        self.confirm()
 
-    def settle(self) -> None:
+    def confirm(self) -> None:
         """Make what was taken final."""
         self._undo.clear()
         self._saved = (self.length, self.records)
 
     def roll_back(self) -> None:
-        """Give back what was taken since the last `settle`."""
+        """Give back what was taken since the last `confirm`."""
         for call_id, size in reversed(self._undo.copy()):
             self._keep(call_id, size)
         self._undo.clear()

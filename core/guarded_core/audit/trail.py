@@ -12,8 +12,8 @@ from typing import Protocol
 from guarded_core.audit.chain import Head
 from guarded_core.audit.event import AuditEvent, Outcome
 from guarded_core.audit.reconcile import RECONCILING, check_word, reconciled
+from guarded_core.audit.scan import Progress
 from guarded_core.audit.sink import AuditSink, TeeSink
-from guarded_core.audit.walk import Progress
 from guarded_core.ground.errors import ToolAuditTrailError
 from guarded_core.ground.shown import Shown
 

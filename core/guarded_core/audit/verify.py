@@ -12,8 +12,8 @@ from guarded_core.audit.event import AuditEvent, Outcome
 from guarded_core.audit.files import trail_path
 from guarded_core.audit.frames import frame_event
 from guarded_core.audit.reconcile import check_word, reconciled
+from guarded_core.audit.scan import Chain, Progress, scan
 from guarded_core.audit.trail import begun_only
-from guarded_core.audit.walk import Chain, Progress, walk
 from guarded_core.ground.wording import counted
 
 __all__ = ["Verification", "read", "settled", "unsettled", "verify"]
@@ -73,12 +73,12 @@ def verify(
         progress: called with bytes done and bytes in all.
 
     Raises:
-        ToolAuditTrailError: with the code of what is wrong; see `guarded_core.audit.walk.walk`.
+        ToolAuditTrailError: with the code of what is wrong; see `guarded_core.audit.scan.scan`.
     """
     chain = Chain(AuditKeys.of(keys))
     for head in (anchor,) if isinstance(anchor, Head) else anchor or ():
         chain.expect(head)
-    records = sum(len(lines) for lines in walk(trail_path(path), chain, first=first_segment, progress=progress))
+    records = sum(len(lines) for lines in scan(trail_path(path), chain, first=first_segment, progress=progress))
     beside = chain.beside
     return Verification(
         records=records,
@@ -101,7 +101,7 @@ def read(
 
 
 def _events(chain: Chain, path: str, first: int, progress: Progress | None) -> Iterator[tuple[int, AuditEvent]]:
-    for lines in walk(path, chain, first=first, progress=progress):
+    for lines in scan(path, chain, first=first, progress=progress):
         yield from enumerate(map(frame_event, lines), chain.count - len(lines) + 1)
 
 

@@ -17,7 +17,7 @@ from guarded_core.audit.event import AuditEvent
 from guarded_core.audit.frames import Header, encode_frame, frame_event
 from guarded_core.audit.group_commit import Entry
 from guarded_core.audit.room import Room
-from guarded_core.audit.walk import Chain, load_head, walk
+from guarded_core.audit.scan import Chain, load_head, scan
 from guarded_core.ground.errors import ToolAuditTrailError
 
 RECENT = 20
@@ -87,7 +87,7 @@ class TrailWriter:
         """Verify from the segment that the head names, which but after a crash is the one that is written."""
         self._room.begin(os.fstat(fd).st_size)
         self._check_ceilings()
-        for lines in walk(self._path, self._chain, first=head.segment if head else 1, writing=True):
+        for lines in scan(self._path, self._chain, first=head.segment if head else 1, writing=True):
             for number, line in enumerate(lines, self._chain.count - len(lines) + 1):
                 event = frame_event(line)
                 self._room.take(event, len(line) + 1)
@@ -183,7 +183,7 @@ class TrailWriter:
         for number, (entry, _) in enumerate(staged, self._chain.count + 1):
             if isinstance(entry.item, Pending):
                 self.recent.append((number, entry.item.event))
-        self._room.settle()
+        self._room.confirm()
         self._chain.count, self._chain.digest = self._staged_count, self._digest
 
     def _write(self, data: bytes) -> None:

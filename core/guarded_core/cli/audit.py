@@ -22,8 +22,8 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from guarded_core.audit.card import events_grid
 from guarded_core.audit.chain import Head
 from guarded_core.audit.event import AuditEvent, Outcome
+from guarded_core.audit.scan import Progress as Report
 from guarded_core.audit.trail import Filter
-from guarded_core.audit.walk import Progress as Report
 from guarded_core.cli.trails import is_store, mended, opened
 from guarded_core.display.terminal import grid_rich
 from guarded_core.ground.errors import ToolAuditTrailError

@@ -26,6 +26,7 @@ MOVED = {
         "guarded_core.approvals.queue",
     ),
     "guarded_core.arguments": ("guarded_core.tools.roundtrip",),
+    "guarded_core.audit.walk": ("guarded_core.audit.scan",),
     "guarded_core.call": ("guarded_core.pipeline.call",),
     "guarded_core.cli.agents": ("guarded_core.cli.demo.agents",),
     "guarded_core.cli.scenes": ("guarded_core.cli.demo.scenes",),
@@ -51,6 +52,7 @@ MOVED = {
     "guarded_core.policy_models": ("guarded_core.policy.models",),
     "guarded_core.policy_start": ("guarded_core.policy.start",),
     "guarded_core.policy_trial": ("guarded_core.testing.trial",),
+    "guarded_core.provenance.runs": ("guarded_core.provenance.ngrams",),
     "guarded_core.reconcile": ("guarded_core.store.reconcile",),
     "guarded_core.rules.params": (
         "guarded_core.rules.values",
@@ -67,6 +69,7 @@ MOVED = {
     "guarded_core.schema.validation": ("guarded_core.tools.schema.validation",),
     "guarded_core.spelling": ("guarded_core.ground.wording",),
     "guarded_core.steps": ("guarded_core.pipeline.steps",),
+    "guarded_core.store.sql.taking": ("guarded_core.store.sql.changes",),
     "guarded_core.struct": ("guarded_core.ground.struct",),
     "guarded_core.tool": ("guarded_core.tools.spec",),
     "guarded_core.view": ("guarded_core.preview.visible",),

@@ -14,11 +14,11 @@ from guarded_core.ground.ids import new_id
 from guarded_core.provenance.labels import Labels, Leaf, leaves
 from guarded_core.provenance.lookalike import Lookalikes
 from guarded_core.provenance.mentions import Outgoing, identifiers, outgoing
+from guarded_core.provenance.ngrams import MAX_RUN, NGrams, pieces
 from guarded_core.provenance.origin import UNKNOWN, Origin, Spot, Trace
 from guarded_core.provenance.phrases import PhraseIndex
 from guarded_core.provenance.reading import Reading
 from guarded_core.provenance.room import Room
-from guarded_core.provenance.runs import MAX_RUN, WordRuns, pieces
 from guarded_core.provenance.spoken import Spoken
 from guarded_core.provenance.structure import structured
 from guarded_core.provenance.utterance import utterance
@@ -108,9 +108,9 @@ class Provenance:
         self._named: dict[str, _Named] = {}
         self._trusted = PhraseIndex[_Source](room)
         self._seen = PhraseIndex[_Source](room)
-        self._secrets = WordRuns[_Source](MAX_SECRETS, room)
+        self._secrets = NGrams[_Source](MAX_SECRETS, room)
         self._proposed: set[Token] = set()
-        self._echoes = WordRuns[None](MAX_PROPOSED, room)
+        self._echoes = NGrams[None](MAX_PROPOSED, room)
         self._near = Lookalikes(room)
         self._unread: list[Reading] = []
         self._unread_characters = 0

@@ -31,6 +31,7 @@ from guarded_core.store.base import (
 )
 from guarded_core.store.ledger import CallState, LedgerEntry
 from guarded_core.store.sql import statements as sql
+from guarded_core.store.sql.changes import claim, give_back, take, total_less
 from guarded_core.store.sql.database import DEFAULT_TIMEOUT, Database
 from guarded_core.store.sql.lanes import GroupedLane, Lanes, PooledLanes
 from guarded_core.store.sql.records import (
@@ -46,7 +47,6 @@ from guarded_core.store.sql.records import (
     spent_text,
 )
 from guarded_core.store.sql.tables import grants, ledger, prepare, requests, slots, windows
-from guarded_core.store.sql.taking import claim, give_back, take, total_less
 from guarded_core.store.sql.trail import SqlTrail
 from guarded_core.store.sql.writer import Writer
 

@@ -12,8 +12,8 @@ from guarded_core.audit.chain import AuditKeys, Head
 from guarded_core.audit.event import TERMINAL, AuditEvent, Outcome
 from guarded_core.audit.frames import DIGEST, frame_event, parse_header
 from guarded_core.audit.reconcile import check_word
+from guarded_core.audit.scan import Chain, Progress
 from guarded_core.audit.trail import Filter, Trail
-from guarded_core.audit.walk import Chain, Progress
 from guarded_core.ground.errors import ToolAuditTrailError
 from guarded_core.ground.wording import counted
 from guarded_core.store.base import Store

@@ -20,7 +20,7 @@ def pieces(words: Sequence[str]) -> Iterator[Sequence[str]]:
         yield words[max(0, min(start, len(words) - MAX_RUN)) : start + MAX_RUN]
 
 
-class WordRuns(Generic[S]):
+class NGrams(Generic[S]):
     """A bounded set of runs of words, each with where it came from.
 
     Args:

@@ -24,7 +24,7 @@ class Chain:
         count: records passed, those of earlier segments included.
         digest: of the last line passed.
         end: bytes of this segment passed.
-        beside: the head beside the trail, once `walk` has read it; None where there is none.
+        beside: the head beside the trail, once `scan` has read it; None where there is none.
     """
 
     def __init__(self, keys: AuditKeys | None) -> None:
@@ -134,18 +134,18 @@ def load_head(path: str) -> Head | None:
     return None if text is None else Head.parse(text)
 
 
-def walk(
+def scan(
     path: str, chain: Chain, *, first: int = 1, progress: Progress | None = None, writing: bool = False
 ) -> Iterator[list[bytes]]:
     """Yield a trail's record lines, verified, in lists of about a megabyte; then compare the end with the head.
 
     Args:
         path: from `trail_path`.
-        chain: a new one; it holds where the walk stands.
+        chain: a new one; it holds where the scan stands.
         first: the segment to begin with; what it says of the one before is taken on trust.
         progress: called with bytes done and bytes in all.
         writing: whether the caller holds the writer's lock. Otherwise an unfinished last line of a trail that has a
-            writer is just being written, and ends the walk.
+            writer is just being written, and ends the scan.
 
     Raises:
         ToolAuditTrailError: "no_trail", "segment_missing", "not_a_trail", "unsupported_version", "corrupt",
