@@ -108,6 +108,11 @@ class ToolArguments:
         framework = graph_compat.framework_arguments(tool) | self.taken
         self.application_set = self._hidden - {self.runtime} - self.ids - framework
 
+    @property
+    def unseen_defaults(self) -> frozenset[str]:
+        """The arguments of which the tool fills in a default that has no JSON form."""
+        return self.filled.unknown if self.model is None else self.model.unseen_defaults
+
     def split(self, given: object, *, by_field: bool = False, runtime: Any = None) -> Given:
         """Take `given` apart.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -178,6 +179,13 @@ class Gate(ToolPort):
     def parser(self) -> Parser | None:
         """The tool's own model; None where there is only a schema."""
         return None if self.arguments.model is None else self.arguments.model.trial()
+
+    def oddities(self) -> Iterator[str]:
+        """Names that never reach the tool's code, and defaults that rules do not see."""
+        if self.arguments.taken:
+            yield f"LangChain never hands over, so not shown to a model: {', '.join(sorted(self.arguments.taken))}"
+        if unseen := self.arguments.unseen_defaults:
+            yield f"a default that JSON cannot say, so no rule and no person sees it: {', '.join(sorted(unseen))}"
 
     def run(self, bound: _Entered, effective: dict[str, Any]) -> Any:
         """Run the inner tool, apart from the other calls of its task."""

@@ -8,10 +8,11 @@ from functools import cached_property
 from typing import Any
 
 import orjson
-from pydantic import AliasChoices, BaseModel, create_model
+from pydantic import AliasChoices, BaseModel, Field, create_model
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic.v1 import BaseModel as BaseModelV1
+from pydantic.v1 import Field as FieldV1
 from pydantic.v1 import SecretBytes as SecretBytesV1
 from pydantic.v1 import SecretStr as SecretStrV1
 from pydantic.v1 import create_model as create_model_v1
@@ -21,7 +22,7 @@ from guarded_core.ground.errors import InvalidTool
 from guarded_core.tools.modelled import ModelReading
 from guarded_core.tools.parsing import Parser, settled
 from guarded_core.tools.reading import Reading
-from guarded_core.tools.roundtrip import check_model, dump, ordered
+from guarded_core.tools.roundtrip import check_model, dump, ordered, read_first
 from guarded_core.tools.schema import complete
 
 _NO_JSON = "x-guarded-no-json"
@@ -41,6 +42,8 @@ class ArgumentModel(Parser):
         hidden_names: every name that the parser takes a hidden field by.
     """
 
+    _model: Any
+    _fields: Mapping[str, Any]
     schema: dict[str, Any]
     reading: Reading
     names: Mapping[str, str]
@@ -56,6 +59,10 @@ class ArgumentModel(Parser):
         """The part of the model as JSON that parses to itself, and what it parses to. Raises ValueError."""
         own = {name: value for name, value in injected.items() if name in self._hidden}
         return settled(self, arguments, injected=own, opaque=opaque)
+
+    def read_first(self) -> frozenset[str]:
+        """The names of fields with a validator of the tool's own that runs before, around or instead of the type."""
+        return frozenset(self.names.get(name, name) for name in read_first(self._model) if name not in self._hidden)
 
     def values(self, parsed: Any) -> dict[str, Any]:
         """What a model gives of an instance, and defaults, under the schema's names."""
@@ -75,6 +82,11 @@ class ArgumentModel(Parser):
         """Whether an open argument has the name of a field that the parser takes by another name."""
         return any(name in arguments for name in self.names if name not in self.schema.get("properties", {}))
 
+    @property
+    def unseen_defaults(self) -> frozenset[str]:
+        """The names of the fields whose default has no JSON form; None for a type without null stands for no value."""
+        return frozenset(self._static[name] for name in self._left_out if self._default(name) is not None)
+
     @cached_property
     def _left_out(self) -> frozenset[str]:
         """The fields whose default JSON cannot say (a function, None for an int): the parser fills them in itself."""
@@ -86,8 +98,12 @@ class ArgumentModel(Parser):
         """The keywords that LangChain makes of an instance: what was given, and defaults."""
 
     @abstractmethod
+    def _default(self, field: str) -> Any:
+        """The default of a field that has one."""
+
     def trial(self) -> Parser:
         """One that takes arguments without what code injects, to be tried with samples."""
+        return self.without(self.needs) if self.needs else self
 
 
 def model_of(model: type[BaseModel] | type[BaseModelV1], tool: str, hidden: frozenset[str]) -> ArgumentModel:
@@ -125,8 +141,12 @@ class _Model(ArgumentModel):
         }
         self._static = {name: self.names.get(name, name) for name, info in fields.items() if _is_static(info)}
 
+    def _default(self, field: str) -> Any:
+        return self._fields[field].default
+
     def parse(self, arguments: dict[str, Any]) -> BaseModel:
-        return self._model.model_validate(arguments)
+        parsed: BaseModel = self._model.model_validate(arguments)
+        return parsed
 
     def keywords(self, parsed: BaseModel) -> dict[str, Any]:
         names = self._defaulted | parsed.model_fields_set
@@ -136,11 +156,9 @@ class _Model(ArgumentModel):
         dumped = dump(parsed, exclude=self._not_dumped(opaque, parsed.model_fields_set))
         return {self._dumped.get(name, name): value for name, value in dumped.items()} if self._dumped else dumped
 
-    def trial(self) -> Parser:
-        if not self.needs:
-            return self
-        alone: dict[str, Any] = dict.fromkeys(self.needs, (Any, None))
-        return _Model(create_model(self._model.__name__, __base__=self._model, **alone), self._tool, self._hidden)
+    def without(self, names: frozenset[str]) -> Parser:
+        own: dict[str, Any] = {self._field_of.get(name, name): (Any, Field(None, alias=name)) for name in names}
+        return _Model(create_model(self._model.__name__, __base__=self._model, **own), self._tool, self._hidden)
 
 
 class _ModelV1(ArgumentModel):
@@ -167,18 +185,20 @@ class _ModelV1(ArgumentModel):
         static = [name for name, info in fields.items() if not info.required and info.default_factory is None]
         self._static = {name: fields[name].alias for name in static}
 
+    def _default(self, field: str) -> Any:
+        return self._fields[field].default
+
     def parse(self, arguments: dict[str, Any]) -> BaseModelV1:
-        return self._model.parse_obj(arguments)
+        parsed: BaseModelV1 = self._model.parse_obj(arguments)
+        return parsed
 
     def keywords(self, parsed: BaseModelV1) -> dict[str, Any]:
         names = self._defaulted | parsed.__fields_set__
         return {name: value for name, value in parsed if name in names or name not in self._fields}
 
-    def trial(self) -> Parser:
-        if not self.needs:
-            return self
-        alone: dict[str, Any] = dict.fromkeys(self.needs, (Any, None))
-        return _ModelV1(create_model_v1(self._model.__name__, __base__=self._model, **alone), self._tool, self._hidden)
+    def without(self, names: frozenset[str]) -> Parser:
+        own: dict[str, Any] = {self._field_of.get(name, name): (Any, FieldV1(None, alias=name)) for name in names}
+        return _ModelV1(create_model_v1(self._model.__name__, __base__=self._model, **own), self._tool, self._hidden)
 
     def dumped(self, parsed: BaseModelV1, opaque: frozenset[str]) -> dict[str, Any]:
         excluded = self._not_dumped(opaque, parsed.__fields_set__)

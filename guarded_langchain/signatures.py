@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from langchain_core.tools import BaseTool, StructuredTool, Tool
-from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from guarded_core.ground.errors import InvalidTool
-from guarded_core.ground.payload import is_json
+from guarded_core.tools.roundtrip import NO_JSON, as_json
 from guarded_core.tools.schema.document import kinds
 from guarded_langchain import compat
 
@@ -40,10 +39,10 @@ def filled(tool: BaseTool, schema: Mapping[str, Any]) -> Filled:
     implicit, unknown, root = set(), set(), dict(schema)
     declared = {name: sub for name, sub in root.get("properties", {}).items() if name not in root.get("required", ())}
     for name, default in _defaults(tool, declared):
-        json = default if is_json(default) else _as_json(default)
+        json = as_json(default)
         if json is None and "null" not in kinds(root, declared[name]):
             continue  # None stands for no value, and is none
-        if json is _NONE:
+        if json is NO_JSON:
             unknown.add(name)
             continue
         if json is not default:
@@ -102,18 +101,3 @@ def _parameters(function: Callable[..., Any]) -> Iterable[inspect.Parameter]:
     except ValueError:
         return ()
     return [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-
-
-class _None:
-    """Stands where a value has no JSON form."""
-
-
-_NONE = _None()
-
-
-def _as_json(value: Any) -> Any:
-    try:
-        json = to_jsonable_python(value)
-    except (PydanticSerializationError, ValueError):
-        return _NONE
-    return json if is_json(json) else _NONE

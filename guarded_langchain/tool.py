@@ -68,8 +68,12 @@ class GuardedTool(_Base):
     @property
     def tool_call_schema(self) -> Any:
         """The schema of a model's calls."""
-        shown = self._gate.narrowed_schema()
-        return self._gate.inner.tool_call_schema if shown is None else shown
+        inner, shown = self._gate.inner, self._gate.narrowed_schema()
+        if inner.description == self.description:
+            return inner.tool_call_schema if shown is None else shown
+        # A copy of a guarded tool can have a description of its own.
+        own = {"description": self.description}
+        return inner.model_copy(update=own).tool_call_schema if shown is None else {**shown, **own}
 
     @property
     def args(self) -> dict[str, Any]:

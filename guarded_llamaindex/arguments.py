@@ -16,6 +16,7 @@ from guarded_core.approvals.request import SET_BY_APPLICATION
 from guarded_core.ground.payload import is_json
 from guarded_core.tools.modelled import ModelReading
 from guarded_core.tools.reading import Reading
+from guarded_core.tools.roundtrip import NO_JSON, as_json
 from guarded_core.tools.schema.document import kinds
 from guarded_llamaindex.compat import field_defaults, makes_its_outputs
 
@@ -214,13 +215,17 @@ def _defaults(tool: BaseTool, schema: dict[str, Any]) -> dict[str, tuple[Any, bo
     for name, declared in schema.get("properties", {}).items():
         if name not in own:
             continue  # what only the schema calls a default, nothing fills in
-        if is_json(own[name]):
-            # A null that the schema does not take stands for "no value", and is none.
-            if own[name] is not None or "null" in kinds(schema, declared):
-                found[name] = own[name], True
-        elif isinstance(declared, dict) and "default" in declared:
-            found[name] = declared["default"], False
+        json = as_json(own[name])
+        # A null that the schema does not take stands for "no value", and is none.
+        if json is not NO_JSON and (json is not None or "null" in kinds(schema, declared)):
+            found[name] = json, json is own[name]
     return found
+
+
+def unseen_defaults(tool: BaseTool, schema: Mapping[str, Any]) -> frozenset[str]:
+    """The arguments of which the tool's function fills in a default that has no JSON form."""
+    own = _function_defaults(tool) if isinstance(tool, FunctionTool) else {}
+    return frozenset(name for name in own.keys() & schema.get("properties", {}).keys() if as_json(own[name]) is NO_JSON)
 
 
 def _function_defaults(tool: FunctionTool) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import logging
 import warnings
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -22,7 +22,7 @@ from guarded_core.session import ToolExecutionContext
 from guarded_core.store.ledger import CallKey
 from guarded_core.tools.port import ToolPort, before_entering
 from guarded_core.tools.spec import ToolRisk, ToolSpec
-from guarded_llamaindex.arguments import Bound, Parameters
+from guarded_llamaindex.arguments import Bound, Parameters, unseen_defaults
 from guarded_llamaindex.code_execution import CodeExecutionRefused, UnsafeCodeExecution
 from guarded_llamaindex.compat import (
     CALL_TOOL_CALLS_TWICE,
@@ -373,6 +373,7 @@ def _port(wanted: _Wanted) -> _Port:
     inner, guard, spec, parameters = wanted.inner, wanted.guard, wanted.spec, wanted.parameters
     run, arun = _methods(inner)
     frozen = _identity(inner)
+    unseen = unseen_defaults(inner, spec.schema)
 
     def proposed(port: _Port, bound: Bound, run: Callable[..., Any], key: CallKey | None = None) -> Call:
         context, no_context = guard.resolve(wanted.context, runtime=bound.context or current_workflow_context())
@@ -390,6 +391,10 @@ def _port(wanted: _Wanted) -> _Port:
     class Port(_Port):
         def drifted(self, bound: _Entered) -> bool:
             return _identity(inner) != frozen
+
+        def oddities(self) -> Iterator[str]:
+            if unseen:
+                yield f"a default that JSON cannot say, so no rule and no person sees it: {', '.join(sorted(unseen))}"
 
         def asked_about(self, arguments: object) -> tuple[ToolPort, object, Any]:
             bound = parameters.bind((), arguments if isinstance(arguments, dict) else {})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import warnings
 from collections import OrderedDict
@@ -36,7 +37,7 @@ from guarded_core.session import Callers, Nobody, ToolExecutionContext, current_
 from guarded_core.store.base import Store
 from guarded_core.store.memory import MemoryStore
 from guarded_core.store.reconcile import reconcile
-from guarded_core.tools.examination import ToolWarning, check_steady
+from guarded_core.tools.examination import ToolWarning, check_steady, odd_about
 from guarded_core.tools.port import ToolPort, UnreadablePort
 from guarded_core.tools.spec import ToolRisk, ToolSpec
 
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 P = TypeVar("P")
 OnInvalid = Literal["refuse", "leave_out"]
+
+_log = logging.getLogger("guarded_core")
 
 _MAX_MEMORIES = 256
 
@@ -97,6 +100,7 @@ class Guard(Shown):
         self._ports: dict[str, ToolPort] = {}
         self._functions: dict[str, PlainFunction] = {}
         self._callers = Callers(self, identify)
+        self._oddities: dict[Any, tuple[ToolPort, tuple[str, ...]]] = {}
         self._left_out: dict[str, str] = {}  # tools that could not be guarded, and why
         self._memories: OrderedDict[str, Provenance] = OrderedDict()
         self.rules = PolicyEngine()
@@ -350,6 +354,10 @@ class Guard(Shown):
             faults |= {spec.name: _undeclared(spec) for spec in undeclared}
         self._leave_out(faults)
         left = [one for name, one in made.items() if name not in faults]
+        for port in map(port_of, left):
+            odd = self._odd(port) if self._ports.get(port.spec.name) is not port else ()
+            if odd:
+                _log.warning("the tool %s: %s", port.spec.name, "; ".join(odd))
         self.register(*map(port_of, left))
         return left
 
@@ -359,6 +367,15 @@ class Guard(Shown):
         settings = self._policy.settings(port.spec.name)
         opaque = frozenset(settings.opaque) if settings else frozenset[str]()
         check_steady(port.spec.name, port.parser(), dict(port.spec.schema), opaque)
+
+    def _odd(self, port: ToolPort) -> tuple[str, ...]:
+        """What is odd about a tool, under the policy in force; looked for once for each policy's word."""
+        settings = self._policy.settings(port.spec.name)
+        key = port.spec.name, self._policy.terms(port.spec.name), frozenset(settings.opaque if settings else ())
+        known = self._oddities.get(key)
+        if known is None or known[0] is not port:
+            known = self._oddities[key] = port, odd_about(port, *key[1:])
+        return known[1]
 
     def _leave_out(self, faults: Mapping[str, InvalidTool]) -> None:
         for error in faults.values():
@@ -472,7 +489,8 @@ class Guard(Shown):
         return await arun(self._coverage(context), self._services)
 
     def _coverage(self, context: ToolExecutionContext | None) -> Flow[Coverage]:
-        return coverage(self._specs(), self.authority, context or current_context(self), self._left_out)
+        odd = {name: self._odd(port) for name, port in self._ports.items()}
+        return coverage(self._specs(), self.authority, context or current_context(self), odd, self._left_out)
 
     # Calls
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import sqlite3
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 from llama_index.core.agent.workflow import FunctionAgent
 from llama_index.core.tools import BaseTool, FunctionTool, ToolMetadata, ToolOutput
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from guarded_core import Answer, CallbackApprover, Guard, ToolExecutionPolicy
-from guarded_core.rules.kinds import RequireApproval
+from guarded_core.rules.kinds import LimitToolParam, RequireApproval
 from guarded_llamaindex import guard_tool, guard_tools
 from guarded_llamaindex.testing import ScriptedLLM, tool_call
 
@@ -138,3 +139,31 @@ def test_decide_reads_a_call_as_the_tool_does() -> None:
             assert "sk" not in str(decision.approval_request.arguments)
         assert guard.decide("pay", {"order": 1, "cents": 5}).outcome == "allow"
         assert guard.decide("pay", {"order": 1, "api_key": "x"}).code == "invalid_payload"
+
+
+class Amount(BaseModel):
+    order: int
+    cents: Decimal = Decimal(1)
+
+
+class Unsaid(BaseModel):
+    order: int
+    cents: Decimal = Field(default_factory=lambda: Decimal(1))
+
+
+@pytest.mark.parametrize("model", [Amount, Unsaid])
+async def test_a_default_that_is_no_json_is_judged_as_what_runs(model: Any) -> None:
+    """Not as what the schema calls the default, nor unseen where the schema has none."""
+    ran: list[Any] = []
+    usual = Decimal(50_000)
+
+    def pay(order: int, cents: Decimal = usual) -> str:
+        ran.append(cents)
+        return "paid"
+
+    bare = FunctionTool.from_defaults(pay, fn_schema=model)
+    pays, _ = session_of(bare, rules=[LimitToolParam(tool="pay", param="cents", max=100)])
+    assert (await pays.acall(order=1)).raw_output["code"] == "policy_denied"
+    assert pays.call(order=1).is_error
+    assert pays.call(order=1, cents=5).content == "paid"
+    assert ran == [5]

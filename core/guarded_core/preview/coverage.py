@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from guarded_core.ground.shown import Shown
@@ -36,12 +36,15 @@ class ToolCoverage:
         standings: `hidden` or `denied` alone; otherwise `asks`, `allowed` or both, with `narrowed` where rules refuse
             some calls.
         why: what hides, denies, narrows or asks: rules by their names.
+        odd: what somebody who wrapped it may not expect: free-form arguments, patterns that only the tool checks,
+            validators that take more than the schema, names that never reach it, defaults that rules do not see.
     """
 
     name: str
     risk: ToolRisk | None
     standings: frozenset[Standing]
     why: tuple[str, ...] = ()
+    odd: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,11 +74,12 @@ def coverage(
     specs: Iterable[ToolSpec],
     authority: Authority,
     context: ToolExecutionContext | None,
+    odd: Mapping[str, tuple[str, ...]] | None = None,
     left_out: Mapping[str, str] | None = None,
 ) -> Flow[Coverage]:
     """The coverage of `specs` by what `authority` has in force now; reads the session's budget from its store, once.
 
-    `left_out` are tools that could not be guarded, each with the reason.
+    `odd` is what is odd about the tools by name, `left_out` those that could not be guarded, each with the reason.
 
     Raises:
         GuardConfigurationError: the stored session of that id is another principal's.
@@ -95,6 +99,7 @@ def coverage(
         )
     rules = authority.rules(policy, context)
     rows = [_Row(spec, policy, rules, context, over, spec.name in spent).covered() for spec in known]
+    rows = [replace(row, odd=(odd or {}).get(row.name, ())) for row in rows]
     hidden = frozenset({Standing.HIDDEN})
     outside = [
         ToolCoverage(name=name, risk=None, standings=hidden, why=(reason,)) for name, reason in (left_out or {}).items()

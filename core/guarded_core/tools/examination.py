@@ -9,7 +9,10 @@ from typing import Any
 from guarded_core.ground.errors import InvalidTool
 from guarded_core.tools import samples
 from guarded_core.tools.parsing import Parser, Unsteady, settled
+from guarded_core.tools.port import ToolPort
 from guarded_core.tools.schema.document import copied
+from guarded_core.tools.schema.terms import Terms
+from guarded_core.tools.spec import ToolSpec
 
 _TRIES = 400
 
@@ -31,6 +34,30 @@ def check_steady(tool: str, parser: Parser | None, schema: dict[str, Any], opaqu
         )
 
 
+def odd_about(port: ToolPort, terms: Terms, opaque: frozenset[str]) -> tuple[str, ...]:
+    """What somebody who wraps a tool may not expect of it, on these terms."""
+    spec, parser = port.spec, port.parser()
+    return tuple(_odd(spec, parser, terms, opaque)) + tuple(port.oddities())
+
+
+def _odd(spec: ToolSpec, parser: Parser | None, terms: Terms, opaque: frozenset[str]) -> Iterator[str]:
+    if places := spec.free_form(terms):
+        if places == [""]:
+            yield "takes any argument beside its own, and is shown and called without; open_arguments = true keeps them"
+        else:
+            listed = ", ".join(places)
+            yield f"free-form, so accepted without properties only: {listed}; open = {json.dumps(places)} keeps it open"
+    if places := spec.opaque_patterns():
+        yield f"only the tool checks the pattern of {', '.join(places)}"
+    if names := opaque & spec.schema.get("properties", {}).keys():
+        yield f"judged as written, whatever the tool makes of it: {', '.join(sorted(names))}"
+    if parser is not None and (names := accepts_more(parser, dict(spec.schema)) - opaque):
+        yield (
+            f"a validator takes more than the schema, which is what a model is shown and all that is accepted: "
+            f"{', '.join(sorted(names))}; WithJsonSchema can declare it"
+        )
+
+
 def unsteady(parser: Parser, schema: dict[str, Any], opaque: frozenset[str] = frozenset()) -> frozenset[str]:
     """The parameters of which some sample does not read back as itself.
 
@@ -40,7 +67,8 @@ def unsteady(parser: Parser, schema: dict[str, Any], opaque: frozenset[str] = fr
         opaque: those that need not.
     """
     found: set[str] = set()
-    for arguments in _accepted(parser, schema):
+    parser, accepted = _accepted(parser, schema)
+    for arguments in accepted:
         try:
             settled(parser, copied(arguments), opaque=opaque | found)
         except Unsteady as error:
@@ -63,9 +91,11 @@ def _blamed(parser: Parser, arguments: dict[str, Any], opaque: frozenset[str]) -
 
 def accepts_more(parser: Parser, schema: dict[str, Any]) -> frozenset[str]:
     """The parameters whose own validators would take values that the schema does not: none of those gets to them."""
-    names = parser.read_first() & schema.get("properties", {}).keys()
-    base = next(_accepted(parser, schema), None) if names else None
-    return frozenset(name for name in names if base is not None and _takes_more(parser, schema, base, name))
+    names: frozenset[str] = parser.read_first() & schema.get("properties", {}).keys()
+    if not names:
+        return names
+    parser, accepted = _accepted(parser, schema)
+    return frozenset(name for name in names if accepted and _takes_more(parser, schema, accepted[0], name))
 
 
 def _takes_more(parser: Parser, schema: dict[str, Any], base: dict[str, Any], name: str) -> bool:
@@ -81,12 +111,22 @@ def _takes_more(parser: Parser, schema: dict[str, Any], base: dict[str, Any], na
     return False
 
 
-def _accepted(parser: Parser, schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Sample arguments that the tool's parser takes: of all parameters, or, where it takes none, of the required ones.
+def _accepted(parser: Parser, schema: dict[str, Any]) -> tuple[Parser, list[dict[str, Any]]]:
+    """Sample arguments that the tool's parser takes; as of a tool without the parameters that it takes none of."""
+    drawn = samples.of_parameters(schema)
+    found = list(_taken(parser, schema, drawn))
+    stuck = frozenset(name for name, values in drawn.items() if not values)
+    if found or not stuck:
+        return parser, found
+    parser = parser.without(stuck)
+    return parser, list(_taken(parser, schema, drawn))
+
+
+def _taken(parser: Parser, schema: dict[str, Any], drawn: dict[str, list[Any]]) -> Iterator[dict[str, Any]]:
+    """What the parser takes of all parameters, or else of the required ones; what it refuses of one leaves `drawn`.
 
     Each is given a value, since a default may be computed, and is to be computed for calls alone.
     """
-    drawn = samples.of_parameters(schema)
     tries = _TRIES
     for names in (list(drawn), [name for name in drawn if name in schema.get("required", ())]):
         index, is_taken = 0, False

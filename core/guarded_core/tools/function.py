@@ -13,7 +13,7 @@ from guarded_core.ground.errors import InvalidTool
 from guarded_core.tools.modelled import ModelReading
 from guarded_core.tools.parsing import Parser, settled
 from guarded_core.tools.port import ToolPort, before_entering
-from guarded_core.tools.roundtrip import check_model, dump
+from guarded_core.tools.roundtrip import check_model, dump, read_first
 from guarded_core.tools.schema.terms import CLOSED, Terms
 from guarded_core.tools.spec import ToolRisk, ToolSpec
 
@@ -116,11 +116,21 @@ class _Parser(Parser):
         self._model = model
         self._fields = [(name, _field(name)) for name in names]
 
+    def without(self, names: frozenset[str]) -> Parser:
+        own: dict[str, Any] = {_field(name): (Any, Field(None, alias=name)) for name in names}
+        return _Parser(
+            create_model(self._model.__name__, __base__=self._model, **own), tuple(n for n, _ in self._fields)
+        )
+
     def parse(self, arguments: dict[str, Any]) -> BaseModel:
         return self._model.model_validate(arguments)
 
     def dumped(self, parsed: BaseModel, opaque: frozenset[str]) -> dict[str, Any]:
         return dump(parsed, exclude=frozenset(map(_field, opaque)))
+
+    def read_first(self) -> frozenset[str]:
+        found = read_first(self._model)
+        return frozenset(name for name, field in self._fields if field in found)
 
     def values(self, parsed: BaseModel) -> dict[str, Any]:
         return {name: getattr(parsed, field) for name, field in self._fields}

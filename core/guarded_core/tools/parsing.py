@@ -39,6 +39,10 @@ class Parser(ABC):
         """The parameters with a validator of the tool's own that sees them before their type does."""
         return frozenset()
 
+    def without(self, names: frozenset[str]) -> Parser:
+        """One that takes whatever stands for these parameters, or nothing."""
+        return self
+
     def refused(self, error: Exception) -> frozenset[str]:
         """The parameters that `parse` refused; none where it refused them together, or another way."""
         errors = getattr(error, "errors", None)

@@ -86,6 +86,10 @@ class ToolPort:
         """What parses the tool's arguments, to be tried with samples; None where the tool gets what is written."""
         return None
 
+    def oddities(self) -> Iterator[str]:
+        """What else somebody who wraps the tool may not expect of it."""
+        yield from ()
+
     def restored(self, bound: Any, kept: dict[str, Any]) -> dict[str, Any]:
         """Effective arguments as a ledger kept them, with what the application sets in its place again."""
         return kept

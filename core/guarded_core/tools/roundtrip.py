@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Mapping
 from functools import lru_cache
-from typing import Any, get_args
+from typing import Any, Final, get_args
 
 import orjson
 from pydantic import BaseModel, Secret, SecretBytes, SecretStr
+from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from guarded_core.ground.errors import InvalidTool
+from guarded_core.ground.payload import is_json
 from guarded_core.tools.parsing import written as written  # it stood here
 
 _MASKED = (SecretStr, SecretBytes, Secret)
@@ -65,6 +67,53 @@ def dump(parsed: BaseModel, *, exclude: frozenset[str] = frozenset()) -> dict[st
         for name, value in zip(dumped, values, strict=True):
             dumped[name] = ordered(value, dumped[name])
     return dumped
+
+
+_FIRST = ("function-before", "function-wrap", "function-plain")
+
+
+def read_first(model: type) -> frozenset[str]:
+    """The fields that a function of the tool's own sees before their type does; of version 1, the ``pre`` ones."""
+    if not issubclass(model, BaseModel):
+        declared: Mapping[str, Any] = getattr(model, "__fields__", {})
+        return frozenset(name for name, info in declared.items() if getattr(info, "pre_validators", None))
+    found = set()
+    pending: list[tuple[str, Any]] = [("", model.__pydantic_core_schema__)]
+    for field, node in pending:
+        if isinstance(node, list | tuple):
+            pending += [(field, member) for member in node]
+        elif isinstance(node, dict):
+            if field and node.get("type") in _FIRST and _is_own(node.get("function")):
+                found.add(field)
+            fields = node.get("fields") if node.get("type") == "model-fields" and not field else None
+            pending += [(name, sub) for name, sub in (fields or {}).items()]
+            skipped = {"metadata", "ref", "default", "function", *(("fields",) if fields else ())}
+            pending += [(field, member) for name, member in node.items() if name not in skipped]
+    return frozenset(found)
+
+
+def _is_own(function: Any) -> bool:
+    called = function.get("function") if isinstance(function, Mapping) else function
+    module = getattr(called, "__module__", None) or ""
+    return not module.startswith("pydantic")
+
+
+class _NoJson:
+    """Stands where a value has no JSON form."""
+
+
+NO_JSON: Final = _NoJson()
+
+
+def as_json(value: Any) -> Any:
+    """The value as JSON, each set in it in one order; `NO_JSON` where it has no such form."""
+    if is_json(value):
+        return value
+    try:
+        json = ordered(value, to_jsonable_python(value))
+    except (PydanticSerializationError, ValueError):
+        return NO_JSON
+    return json if is_json(json) else NO_JSON
 
 
 _PLAIN = (str, int, float, bool, type(None))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 from collections.abc import Callable, Iterator
 from itertools import chain, islice, zip_longest
 from typing import Any
@@ -87,6 +88,8 @@ def _in_turn(sources: list[Iterator[Any]]) -> Iterator[Any]:
 
 def _texts(root: dict[str, Any], node: dict[str, Any], left: int) -> Iterator[Any]:
     yield from _BY_FORMAT.get(str(node.get("format")), ())
+    if "contentSchema" in node:
+        yield from (json.dumps(value) for value in islice(_drawn(root, node["contentSchema"], left - 1), _ITEMS))
     yield from _matching(str(node["pattern"])) if "pattern" in node else ()
     shortest, longest = node.get("minLength", 0), node.get("maxLength", 1 << 16)
     for text in TEXTS:
