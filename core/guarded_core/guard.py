@@ -260,7 +260,7 @@ class Guard(Shown):
             nested=nested,
             ambient=ambient,
         )
-        self._callers.issued(context)
+        self._callers.issued(context, (*self._policy.tools, *self._ports))
         if session_id is not None:
             context.origins = self._recall(context)
         if on_behalf_of is not None:
@@ -272,7 +272,7 @@ class Guard(Shown):
                 nested=nested,
                 ambient=ambient,
             )
-            self._callers.issued(context)
+            self._callers.issued(context, ())
         context.origins.known_as(*known_as)
         if request is not None:
             context.said(request)

@@ -31,6 +31,7 @@ class Authority:
         digest_key: keys the payload digests in the trail; None leaves them out.
         max_denials: denials after which a session is over.
         max_pending: approval requests a session may have waiting.
+        told: what the application was warned of, once.
     """
 
     policy: Callable[[], ToolExecutionPolicy]
@@ -41,6 +42,7 @@ class Authority:
     digest_key: bytes | None = None
     max_denials: int = 64
     max_pending: int = 16
+    told: set[str] = field(default_factory=set)
 
     def rules(self, policy: ToolExecutionPolicy, context: ToolExecutionContext | None) -> RuleSet:
         """The rules of this moment for a call in `context` under `policy`."""

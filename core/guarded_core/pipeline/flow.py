@@ -31,6 +31,7 @@ from guarded_core.pipeline.judge import Refusal, Replay, Verdict, judge, refused
 from guarded_core.pipeline.record import CallRecord, Found, open_record
 from guarded_core.pipeline.replay import GivenBack, given_back
 from guarded_core.pipeline.steps import AddRequest, Ask, Commit, Decide, Deny, Flow, Record, Release
+from guarded_core.session.hints import NO_SESSION_ID, used_up
 from guarded_core.store.base import Change, Conflict, TooManyRequests, is_recorded
 
 _log = logging.getLogger("guarded_core")
@@ -140,6 +141,7 @@ def _ask(record: CallRecord, found: Found, verdict: Verdict, request: ApprovalRe
         if answer is not None and not isinstance(answer, Answer):
             raise TypeError("an approver answers with an Answer")
     except signals:
+        _warn_unnamed(record, verdict)
         raise
     except Exception as error:
         yield from _approver_failed(record, found, error)
@@ -158,8 +160,18 @@ def _ask(record: CallRecord, found: Found, verdict: Verdict, request: ApprovalRe
         return replace(found, edit=decided, effective=None, edits=found.edits + 1)
     # Where more people are needed, the next judgement finds the request with this answer, and asks the next of them.
     if answer is None and decided.state is RequestState.PENDING:
-        raise HumanApprovalRequired(tool, decided)
+        waits = HumanApprovalRequired(tool, decided)
+        raise waits.hinted(NO_SESSION_ID) if _warn_unnamed(record, verdict) else waits
     return found
+
+
+def _warn_unnamed(record: CallRecord, verdict: Verdict) -> bool:
+    """Whether the call waits in a session without a name, which no other request can pick up; the first time, warn."""
+    is_unnamed = not verdict.facts.context.is_named
+    if is_unnamed and NO_SESSION_ID not in record.authority.told:
+        record.authority.told.add(NO_SESSION_ID)
+        _log.warning("%s", NO_SESSION_ID)
+    return is_unnamed
 
 
 def _stop_where_refused(record: CallRecord, found: Found, decided: ApprovalRequest) -> None:
@@ -206,7 +218,7 @@ def _commit(record: CallRecord, found: Found, verdict: Verdict) -> Flow[Admissio
         yield from Commit(change)
     except Conflict as conflict:
         if conflict.what == "counter":
-            raise CallBudgetExhausted(record.tool) from None
+            raise _used_up(record, verdict, conflict.name) from None
         if conflict.what in ("slot", "flag"):
             found.refusing = (conflict.name,)
             violation = PolicyViolation(conflict.name, found.call_id, "another call was first")
@@ -228,6 +240,14 @@ def _commit(record: CallRecord, found: Found, verdict: Verdict) -> Flow[Admissio
         grant=verdict.grant.grant if verdict.grant else None,
         holds_claim=change.claim is not None,
     )
+
+
+def _used_up(record: CallRecord, verdict: Verdict, key: str) -> CallBudgetExhausted:
+    context, limit, error = verdict.facts.context, verdict.facts.settings.max_calls, CallBudgetExhausted(record.tool)
+    for counter in context.counters(record.tool, limit):
+        if counter.key == key:
+            error.hinted(used_up(context, record.tool, counter))
+    return error
 
 
 def _change(record: CallRecord, found: Found, verdict: Verdict) -> Change:

@@ -47,7 +47,8 @@ from guarded_core.pipeline.steps import Flow, Load
 from guarded_core.policy.policy import ToolExecutionPolicy, ToolSettings
 from guarded_core.rules.case import Action, Case, Reservation
 from guarded_core.rules.ruleset import SILENT, Judgement, RuleSet
-from guarded_core.session import NOT_STORED, OVER, Nobody, ToolExecutionContext
+from guarded_core.session import Nobody, ToolExecutionContext
+from guarded_core.session.hints import NOT_STORED, OVER, not_allowed, used_up
 from guarded_core.store.base import Snapshot
 from guarded_core.store.ledger import CallState, LedgerEntry
 from guarded_core.tools.port import ToolPort
@@ -184,10 +185,9 @@ def _judge(record: CallRecord, found: Found) -> Flow[Verdict | Replay]:
     if snapshot.refused is not None:
         found.requests = (snapshot.refused,)
         raise refused(tool, snapshot.refused)
-    if paused is None and any(
-        snapshot.spent[counter.key] >= counter.limit for counter in context.counters(tool, settings.max_calls)
-    ):
-        raise CallBudgetExhausted(tool)
+    for counter in () if paused is not None else context.counters(tool, settings.max_calls):
+        if snapshot.spent[counter.key] >= counter.limit:
+            raise CallBudgetExhausted(tool).hinted(used_up(context, tool, counter))
     # The source's order: an empty budget is told before a payload's faults.
     if not isinstance(bounded, Payload):
         raise bounded
@@ -250,7 +250,7 @@ def _authorise(
     tool = record.tool
     settings = policy.settings(tool)
     if settings is None or not context.permits(tool):
-        raise Unauthorized(tool)
+        raise Unauthorized(tool).hinted(not_allowed(context, tool, policy.tools))
     spec = port.spec
     risk = policy.risk(spec)
     if risk is None:

@@ -5,47 +5,18 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from guarded_core.ground import blocks
 from guarded_core.ground.blocks import Misplaced, Place
 from guarded_core.session.context import Issuer, ToolExecutionContext
+from guarded_core.session.hints import IN_OTHER_CONTEXTS, MISPLACED, NEVER_ENTERED, NONE, misspelt
 
 _log = logging.getLogger("guarded_core")
 
-OVER = (
-    "its session is over: the block was left or the session closed, and this code went on. Wait for it inside the "
-    "block, or call session.keep_open() there and session.close() at the end"
-)
-NOT_STORED = (
-    "the session was picked up by its session_id, and what is stored of it does not have this tool: a session never "
-    "gets more than it had. Name another session_id for another set"
-)
-_MISPLACED = {
-    Misplaced.LEFT: OVER,
-    Misplaced.SUSPENDED: (
-        "the session that is current was entered by a generator that waits at a yield, so this call is outside its "
-        "block. Call inside the generator, hand the session over (context=), or open it around the loop; where a "
-        "generator stands for a `with` block, guard.session(..., ambient=True)"
-    ),
-    Misplaced.BESIDE: (
-        "the task or thread that started this one has sessions of generators open side by side, and what it starts is "
-        "not told apart. Hand each run its session: context=, or Guard(identify=...)"
-    ),
-    Misplaced.ELSEWHERE: (
-        "the generator that makes this call entered its session in another context: several tasks or threads step it, "
-        "as Starlette's and asyncio.wait_for's do. Hand the session over: context=, or Guard(identify=...)"
-    ),
-}
-_IN_OTHER_CONTEXTS = (
-    "no session is current here, and some are in other contexts: a thread that was started without "
-    "contextvars.copy_context(), a FastAPI dependency with yield that is not async, code outside the block. Hand "
-    "the session over: context=, or Guard(identify=...)"
-)
-_NEVER_ENTERED = "a session was made and never entered: with guard.session(...) as session: ..., or context=session"
-_NONE = 'no session is open: with guard.session("user-id", tools=[...]): ... around the agent, or context='
+_MOST_LOGGED = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,8 +60,10 @@ class Callers:
         self._ended_ns = 0
         self._lock = threading.RLock()
 
-    def issued(self, context: ToolExecutionContext) -> None:
-        """Remember a session, as long as somebody else does."""
+    def issued(self, context: ToolExecutionContext, known: Iterable[str]) -> None:
+        """Remember a session, as long as somebody else does; what its tools= has beside the `known` ones is told."""
+        for told in misspelt(context.tools, known) if known else ():
+            self._warn(told)
         with self._lock:
             self._issued.add(context)
             context.follows(self._ended_ns)
@@ -144,15 +117,18 @@ class Callers:
 
     def _nobody(self, misplaced: Misplaced | None) -> Nobody:
         """Why nobody calls; each reason is in the log once."""
-        hint = self._hint() if misplaced is None else _MISPLACED[misplaced]
-        if hint not in self._logged:
-            self._logged.add(hint)
-            _log.warning("nobody calls: %s", hint)
+        hint = self._hint() if misplaced is None else MISPLACED[misplaced]
+        self._warn(f"nobody calls: {hint}")
         return Nobody(hint=hint, is_outside=misplaced is None)
+
+    def _warn(self, told: str) -> None:
+        if told not in self._logged and len(self._logged) < _MOST_LOGGED:
+            self._logged.add(told)
+            _log.warning("%s", told)
 
     def _hint(self) -> str:
         with self._lock:
             known = [session for session in self._issued if session.is_open]
         if any(session.is_entered for session in known):
-            return _IN_OTHER_CONTEXTS
-        return _NEVER_ENTERED if known else _NONE
+            return IN_OTHER_CONTEXTS
+        return NEVER_ENTERED if known else NONE

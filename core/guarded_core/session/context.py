@@ -15,8 +15,8 @@ from typing import Any, Protocol, Self
 from guarded_core.approvals.decisions import Approvals
 from guarded_core.approvals.request import Answer, ApprovalRequest, HumanApproval
 from guarded_core.ground import blocks
-from guarded_core.ground.bounds import DEFAULT_EXPIRY_SECONDS, MAX_PRINCIPAL, identity
-from guarded_core.ground.errors import GuardConfigurationError, InvalidApproval, InvalidPolicy, StoreUnavailable
+from guarded_core.ground.bounds import DEFAULT_EXPIRY_SECONDS
+from guarded_core.ground.errors import GuardConfigurationError, InvalidApproval, StoreUnavailable
 from guarded_core.ground.ids import new_id
 from guarded_core.ground.wording import counted
 from guarded_core.policy.policy import ToolExecutionPolicy
@@ -25,11 +25,10 @@ from guarded_core.provenance.memory import Provenance
 from guarded_core.rules.case import Scope, Window
 from guarded_core.rules.engine import PolicyEngine
 from guarded_core.rules.kinds import AllowToolParam
+from guarded_core.session.bounds import checked_identity, checked_name, least, listed, narrowing, tool_counts
 from guarded_core.store.base import Counter, Query, SessionRecord, Snapshot, Store
 from guarded_core.store.ledger import caller_key, digest_of
 from guarded_core.store.memory import MemoryStore
-
-MAX_SESSION_ID = 128
 
 
 class Issuer(Protocol):
@@ -82,7 +81,7 @@ class ToolExecutionContext:
             raise GuardConfigurationError("tools is a list of names, not one name")
         if type(max_calls) is not int or max_calls < 1:
             raise GuardConfigurationError("max_calls is at least 1; a session without calls needs no guard")
-        self.principal = _identity(principal, "the principal")
+        self.principal = checked_identity(principal, "the principal")
         self.store: Store = store or MemoryStore()
         self.parent = parent
         self.issuer = issuer
@@ -90,12 +89,12 @@ class ToolExecutionContext:
         self.session_id = self._key(session_id)
         self.tools = frozenset(tools)
         self.max_calls = max_calls
-        self._tool_calls = _counted(tools)
+        self._tool_calls = tool_counts(tools)
         self._names: tuple[str, ...] = (*(() if parent is None else parent._names), session_id or "")
         root = self if parent is None else parent.root
         self.root: ToolExecutionContext = root
         self.origins: Provenance = Provenance(self.principal) if parent is None else root.origins
-        self._own_rules = tuple(_narrowing(narrow or {}))
+        self._own_rules = tuple(narrowing(narrow or {}))
         self.rules: PolicyEngine = PolicyEngine([*(parent.rules.rules if parent else ()), *self._own_rules])
         self.scope = Scope(principal=root.principal, session_id=root.session_id)
         self._counters: dict[tuple[str, int | None], tuple[Counter, ...]] = {}
@@ -122,7 +121,7 @@ class ToolExecutionContext:
 
     def _key(self, session_id: str | None) -> str:
         """The session's key in the store: its name, with all that it stands for."""
-        name = new_id() if session_id is None else _name(session_id)
+        name = new_id() if session_id is None else checked_name(session_id)
         if self.parent is None:
             # With no '#' in the name, the last '#' always splits principal and name: no two principals share a key.
             return f"{self.principal}#{name}"
@@ -214,11 +213,11 @@ class ToolExecutionContext:
             if stored.principal != self.principal:
                 raise GuardConfigurationError("this session belongs to another principal")
             if self.parent is None:
-                self.origins.begins(has_begun=snapshot.spent.get(self._calls_key, 0) > 0)
+                self.origins.begins(has_begun=snapshot.spent.get(self.calls_key, 0) > 0)
             self.tools &= stored.tools
             self.max_calls = min(self.max_calls, stored.max_calls)
-            self._tool_calls = _least(self._tool_calls, stored.tool_calls)
-            own = tuple([rule for rule in _narrowing(stored.narrow) if rule not in self._own_rules])
+            self._tool_calls = least(self._tool_calls, stored.tool_calls)
+            own = tuple([rule for rule in narrowing(stored.narrow) if rule not in self._own_rules])
             self._own_rules += own
         above = [rule for context in self.lineage[:-1] for rule in context._own_rules]
         for rule in (*above, *own):
@@ -230,6 +229,11 @@ class ToolExecutionContext:
     def follows(self, ended_ns: int) -> None:
         """It was made after that end of its person's sessions."""
         self._made_ns = max(self._made_ns, ended_ns + 1)
+
+    @property
+    def is_named(self) -> bool:
+        """Whether it can be picked up by name: it, and all whom it was delegated from, have a session_id."""
+        return self._is_named and (self.parent is None or self.parent.is_named)
 
     def permits(self, tool: str) -> bool:
         """Whether `tool` is in its set, and in those of all whom it was delegated from."""
@@ -251,11 +255,12 @@ class ToolExecutionContext:
             tools=self.tools,
             max_calls=self.max_calls,
             tool_calls=self._tool_calls,
-            narrow=_listed(self._own_rules),
+            narrow=listed(self._own_rules),
         )
 
     @property
-    def _calls_key(self) -> str:
+    def calls_key(self) -> str:
+        """The store's name for the count of its calls."""
         return f"calls:{self.session_id}"
 
     def counters(self, tool: str, tool_limit: int | None) -> tuple[Counter, ...]:
@@ -266,10 +271,10 @@ class ToolExecutionContext:
         return found if self.parent is None else (*found, *self.parent.counters(tool, tool_limit))
 
     def _count(self, tool: str, tool_limit: int | None) -> tuple[Counter, ...]:
-        own = [Counter(key=self._calls_key, limit=self.max_calls)]
+        own = [Counter(key=self.calls_key, limit=self.max_calls)]
         limits = [limit for limit in (tool_limit, self._tool_calls.get(tool)) if limit is not None]
         if limits:
-            own.append(Counter(key=f"{self._calls_key}:{tool}", limit=min(limits)))
+            own.append(Counter(key=f"{self.calls_key}:{tool}", limit=min(limits)))
         self._counter_keys.update([counter.key for counter in own])
         return tuple(own)
 
@@ -302,7 +307,7 @@ class ToolExecutionContext:
         keys = dict.fromkeys([counter.key for name, limit in limits.items() for counter in self.counters(name, limit)])
         opens = () if self._is_bound else [each for each in self.lineage if each._is_named and not each._is_bound]
         # What is stored of a session may count a tool that is not counted here.
-        keys |= dict.fromkeys([f"{each._calls_key}:{name}" for each in opens for name in limits])
+        keys |= dict.fromkeys([f"{each.calls_key}:{name}" for each in opens for name in limits])
         return Query(
             principal=caller_key(self.chain),
             session_id=self.session_id,
@@ -495,48 +500,3 @@ class ToolExecutionContext:
     def __repr__(self) -> str:
         state = "open" if self.is_open else "closed"
         return f"<ToolExecutionContext of {self.principal!r}, {counted(len(self.tools), 'tool')}, {state}>"
-
-
-def _identity(name: object, what: str, limit: int = MAX_PRINCIPAL) -> str:
-    try:
-        return identity(name, what, limit)
-    except InvalidApproval as error:
-        raise GuardConfigurationError(str(error)) from None
-
-
-def _counted(tools: Iterable[str] | Mapping[str, int | None]) -> dict[str, int]:
-    calls = {name: calls for name, calls in tools.items() if calls is not None} if isinstance(tools, Mapping) else {}
-    for name, limit in calls.items():
-        if type(limit) is not int or limit < 1:
-            raise GuardConfigurationError(
-                f"tools: {name!r} is good for at least 1 call; to forbid a tool, leave it out"
-            )
-    return calls
-
-
-def _listed(rules: Iterable[AllowToolParam]) -> dict[str, dict[str, Sequence[Any]]]:
-    narrow: dict[str, dict[str, Sequence[Any]]] = {}
-    for rule in rules:
-        narrow.setdefault(rule.tool, {})[rule.param] = rule.allow
-    return narrow
-
-
-def _least(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
-    return {**one, **{tool: min(limit, one.get(tool, limit)) for tool, limit in other.items()}}
-
-
-def _narrowing(narrow: Mapping[str, Mapping[str, Sequence[Any]]]) -> Iterable[AllowToolParam]:
-    try:
-        return [
-            AllowToolParam(tool=tool, param=param, allow=list(values))
-            for tool, params in narrow.items()
-            for param, values in params.items()
-        ]
-    except (InvalidPolicy, TypeError, AttributeError) as error:
-        raise GuardConfigurationError(f"narrow is {{tool: {{parameter: [values]}}}}: {error}") from None
-
-
-def _name(session_id: object) -> str:
-    if isinstance(session_id, str) and "#" in session_id:
-        raise GuardConfigurationError("session_id has no '#'")
-    return _identity(session_id, "session_id", MAX_SESSION_ID)
