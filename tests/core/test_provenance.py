@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import time
+import tracemalloc
 from dataclasses import dataclass
 from datetime import date
 from typing import Any
@@ -10,7 +12,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from guarded_core.provenance import memory, phrases
+from guarded_core.provenance import phrases, sightings
 from guarded_core.provenance.labels import Labels
 from guarded_core.provenance.memory import Provenance
 from guarded_core.provenance.origin import NO_ORIGINS, Spot, Trace
@@ -388,14 +390,15 @@ class TestNamedSources:
         found = [
             origin(origins, f"{name}") for name in ("bob@example.com", "carl@other.example", "mallory@evil.example")
         ]
-        assert found == ["own", "untrusted", "untrusted"]
+        assert found == ["known", "untrusted", "untrusted"]
+        assert origins.trace("bob@example.com")[1:] == ()  # known, not pointed at
 
     def test_people_of_the_one_entry_that_the_user_named(self) -> None:
         """Two entries of that name prove nothing."""
         labels = Labels(named_by=("/*/title",), people=("/*/participants",), record_id="/*/id")
         origins = memory_of("the same people as in 'Kick off'")
         origins.observe("events", [{"id": 1, "title": "Kick off", "participants": ["bob@example.com"]}], labels)
-        assert origin(origins, "bob@example.com") == "own"
+        assert [trace.origin.value for trace in origins.trace("bob@example.com")][:2] == ["own", "named"]
         origins.observe("events", [{"id": 2, "title": "Kick Off", "participants": ["eve@evil.example"]}], labels)
         assert origin(origins, "eve@evil.example") == "mentioned"
 
@@ -488,7 +491,7 @@ class TestFreeText:
 class TestBounds:
     def test_what_does_not_fit_is_unknown_and_nothing_is_unique_any_more(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Overflow asks; it never allows."""
-        monkeypatch.setattr(memory, "MAX_TOKENS", 3)
+        monkeypatch.setattr(sightings, "MAX_TOKENS", 3)
         origins = memory_of("pay the bill in 'bill-1.txt'")
         origins.observe("read", f"to {IBAN}", FILE, arguments={"path": "bill-1.txt"})
         assert origin(origins, IBAN) == "named"
@@ -499,7 +502,7 @@ class TestBounds:
 
     def test_a_value_that_cannot_be_told_from_an_echo_is_not_trusted(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Once too many arguments were seen, no output is trusted any more."""
-        monkeypatch.setattr(memory, "MAX_PROPOSED", 4)
+        monkeypatch.setattr(sightings, "MAX_PROPOSED", 4)
         origins = memory_of()
         origins.observe("read", "", Labels(), arguments={"names": [f"name {n}" for n in range(9)]})
         origins.observe("directory", ["bob@example.com"], Labels(untrusted_output=False))
@@ -519,6 +522,67 @@ class TestBounds:
             looked.clear()
             origins.trace(value)
             assert 0 < len(looked) <= 2 * (phrases.MAX_STEPS + 3)  # in what is trusted, and in what is not
+
+    @pytest.mark.parametrize(
+        ("kind", "value"),
+        [("auto", "Bb Aa"), ("phrase", "Aa " * 100 + "Bb"), ("auto", "x Aa"), ("auto", "Aa xx xx Bb")],
+    )
+    def test_one_value_is_looked_up_in_next_to_no_time(self, kind: str, value: str) -> None:
+        """However often its words stand in what was read: 500 values within a second, on any machine."""
+        origins = memory_of()
+        origins.observe("fetch", "Aa " * 4000 + "xx " * 10 + "Bb " * 4000, Labels())
+        origins.trace("x")
+        started = time.process_time()
+        for number in range(500):
+            origins.trace(f"{value} {number % 7}", kind)
+        assert time.process_time() - started < 1
+
+    @pytest.mark.parametrize(
+        "page",
+        [
+            lambda turn: " ".join(f"w{number * 7919 % 99991}" for number in range(turn * 3000, turn * 3000 + 3000)),
+            lambda turn: " ".join(f"a{number}@x.example" for number in range(turn * 1000, turn * 1000 + 1000)),
+            lambda turn: list(range(turn * 2000, turn * 2000 + 2000)),
+            lambda turn: [{"id": f"{turn}-{number}", "name": f"plan {turn} {number}"} for number in range(100)],
+            lambda turn: "\u0436\u0436 " * 5000 + f"{turn}",
+        ],
+    )
+    def test_a_session_remembers_four_megabytes_at_most(self, page: Any) -> None:
+        """Whatever it reads; what does not fit is unknown, and nothing is trusted from then on."""
+        labels = Labels(untrusted_output=False, record_id="/*/id", named_by=("/*/name",), secret=("/*/name",))
+        tracemalloc.start()
+        origins = memory_of()
+        for turn in range(40):
+            origins.observe("read", page(turn), labels, call_id=str(turn))
+            origins.trace("x")
+        used = tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
+        assert used < 4_500_000
+        if origins._kept.is_full:
+            origins.observe("directory", ["late@example.com"], labels)
+            assert origin(origins, "late@example.com") in ("unknown", "untrusted")
+
+    def test_the_same_again_takes_no_room(self) -> None:
+        """And changes nothing: the call that a value was seen in first is told."""
+        origins = memory_of()
+        for turn in range(3):
+            origins.observe("read", {"a": "eve@evil.example", "b": "some words"}, Labels(), call_id=str(turn))
+            assert [origins.trace(value)[0].call_id for value in ("eve@evil.example", "some words")] == ["0", "0"]
+            left = origins._kept._room._left
+            if turn == 0:
+                first = left
+        assert left == first
+
+    def test_a_field_that_is_an_address_makes_a_second_one_of_its_kind(self) -> None:
+        """In each record that it stands in: neither is the only one."""
+        labels = Labels(named_by=("/*/name",), record_id="/*/id")
+        origins = memory_of("pay as in 'plan b'")
+        rows = [
+            {"id": 1, "name": "plan a", "ann@example.com": "x"},
+            {"id": 2, "name": "plan b", "ann@example.com": "eve@evil.example"},
+        ]
+        origins.observe("list", rows, labels)
+        assert origin(origins, "eve@evil.example") == "mentioned"
 
     def test_a_session_that_began_elsewhere_knows_nothing_for_sure(self) -> None:
         """What was read there is unknown, and what was secret there may be anything."""

@@ -124,7 +124,7 @@ def test_numbers_and_people_of_json_text_are_values() -> None:
     origins = Provenance("ann@example.com")
     text = json.dumps([{"sender": "ann@example.com", "to": ["bob@example.com"], "total": 480.5}])
     origins.observe("mails", text, Labels(author="/*/sender", people=("/*/to",), trusted=("/*/total",)))
-    assert origins.trace("bob@example.com")[0].origin.value == "own"
+    assert origins.trace("bob@example.com")[0].origin.value == "known"
     assert origins.trace(480.5)[0].origin.value == "trusted"
 
 

@@ -307,6 +307,24 @@ def _settings(**labels: Any) -> Any:
     return ToolSettings(risk="read_only", **labels)
 
 
+@pytest.mark.parametrize(
+    ("accept", "passes"),
+    [(("own",), {"pointed", "known"}), (("named",), {"pointed"}), (("known",), {"known"}), (("user",), set())],
+)
+def test_whom_the_user_pointed_at_and_whom_they_know_are_two(accept: tuple[Any, ...], passes: set[str]) -> None:
+    """The people of the one record that they named, and those of any record that they wrote; "own" is both."""
+    events = _settings(named_by=("/*/title",), people=("/*/who",))
+    mails = _settings(author="/*/by", people=("/*/who",))
+    rule = RequireOrigin(tool="send", param="to", accept=accept)
+    guard = Guard(ToolExecutionPolicy({"send": "mutating", "events": events, "mails": mails}, rules=[rule]))
+    session = guard.session("ann@example.com", tools=["send"], request="the people of 'Kick off'")
+    session.observe("events", [{"title": "Kick off", "who": ["pointed@example.com"]}, {"title": "x", "who": []}])
+    session.observe("mails", [{"by": "ann@example.com", "who": ["known@example.com"]}])
+    for name in ("pointed", "known"):
+        case = Case(action=Action.tool_call("send", {"to": f"{name}@example.com"}), origins=session.origins)
+        assert (rule.check(case) is None) == (name in passes)
+
+
 def test_outside_a_session_nothing_is_proven() -> None:
     """`engine.check` and tests of a policy see unknown values."""
     rule = RequireOrigin(tool="send", param="to")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from datetime import date
 from decimal import Decimal
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 from guarded_core.ground.errors import InvalidPolicy
 from guarded_core.ground.pointer import Param, Path
@@ -21,19 +21,20 @@ _ITEM = "*"
 _MAX_KNOWN_PATHS = 4096
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Leaf:
+class Leaf(NamedTuple):
     """A scalar of an output, or a key of one of its objects, which may be data as well.
 
     Attributes:
         path: the way to it; items of arrays are ``*``.
         place: the same way with the items' indices, which tell records apart.
         text: it, as text.
+        is_key: whether it is a key.
     """
 
     path: Path
     place: Path
     text: str
+    is_key: bool = False
 
 
 def leaves(output: Any) -> tuple[list[Leaf], bool]:
@@ -50,8 +51,9 @@ def leaves(output: Any) -> tuple[list[Leaf], bool]:
         nodes += 1
         if nodes > MAX_NODES:
             return found, False
-        text = _scalar(value)
-        if text is not None:
+        if type(value) is str:
+            found.append(Leaf(path, place, value))
+        elif (text := _scalar(value)) is not None:
             found.append(Leaf(path, place, text))
         elif len(path) >= MAX_LEVELS:
             is_whole = False
@@ -60,14 +62,14 @@ def leaves(output: Any) -> tuple[list[Leaf], bool]:
         else:
             members = _members(value)
             if isinstance(value, Mapping):
-                found += [Leaf(path, place, key) for key in members]
+                found += [Leaf(path, place, key, is_key=True) for key in members]
             pending += [(member, (*path, key), (*place, key)) for key, member in members.items()]
     return found, is_whole
 
 
 def _scalar(value: Any) -> str | None:
-    if type(value) is str:
-        return value
+    if type(value) in (dict, list):
+        return None
     if isinstance(value, Enum):
         value = value.value
     if isinstance(value, str):
@@ -78,6 +80,8 @@ def _scalar(value: Any) -> str | None:
 
 
 def _members(value: Any) -> dict[str, Any]:
+    if type(value) is dict and all(type(key) is str for key in value):
+        return value
     if isinstance(value, Mapping):
         return {str(key): member for key, member in value.items()}
     if hasattr(type(value), "__pydantic_fields__"):  # a pydantic model, told without loading pydantic
@@ -158,6 +162,16 @@ class Labels:
         unmet = [key for key, pattern in self._unmet.items() if not _meets(output, pattern, paths)]
         self._unmet = {}  # what is met once is right, and what is not is told now
         return unmet
+
+    @property
+    def names_fields(self) -> bool:
+        """Whether a field of a record names it."""
+        return bool(self._key)
+
+    @property
+    def has_records(self) -> bool:
+        """Whether an output is more than one record."""
+        return self._depth > 0
 
     def record(self, leaf: Leaf) -> Path:
         """Which record of its output a leaf belongs to."""

@@ -14,8 +14,9 @@ class Origin(StrEnum):
     USER = "user"  # the user's own words, or a value that a person approved at this very place in this task
     TRUSTED = "trusted"  # a part of an output that the policy trusts
     MADE = "made"  # names an object that this task made
-    OWN = "own"  # a person in a record that the user wrote, or in the one own record that the user named
-    NAMED = "named"  # the only value of its kind in the source that the user named
+    OWN = "own"  # a person in the one record of their own that the user named
+    KNOWN = "known"  # a person in any record that the user wrote: somebody they have dealt with before
+    NAMED = "named"  # what the user pointed at: the only value of its kind, or such a person, in the source they named
     MEMBER = "member"  # text by an authenticated member: good for a read
     MENTIONED = (
         "mentioned"  # in the source that the user named, beside others of its kind; or in one that a member linked to

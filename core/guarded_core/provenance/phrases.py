@@ -14,10 +14,11 @@ from guarded_core.provenance.values import words, words_at
 S = TypeVar("S")
 
 MAX_STEPS = 64  # places that are looked at for one phrase
-_WORD, _TEXT = 40, 160  # bytes of the arrays for a word, and of what belongs to a text
+_WORD, _TEXT = 36, 110  # bytes of the arrays for a word, and of what belongs to a text
 _SMALLEST = 64
 _OPENING = "'\"\u2018\u2019\u201a\u201c\u201d\u201e\u00ab\u00bb\u2039\u203a([{<`\u2013\u2014"
 _CLOSING = "'\"\u2018\u2019\u201c\u201d\u00ab\u00bb\u2039\u203a)]}>`,.;:!?\u2026\u2013\u2014"
+_SIGNS = frozenset(_OPENING + _CLOSING + " ")
 _ENDS = re.compile(rf"(?:['\u2019]s)?[{re.escape(_CLOSING)}]*(?:\s|\Z)|[\u2013\u2014]")
 _QUOTES = {first + last for first, last in ("''", '""', "\u2018\u2019", "\u201c\u201d", "\u201e\u201c", "\u201e\u201d",
                                             "\u00ab\u00bb", "\u00bb\u00ab", "``")}  # fmt: skip
@@ -46,6 +47,29 @@ class Found(NamedTuple):
         """Whether it stands by itself: beside blanks, quotation marks and what ends a sentence."""
         before = self.text[max(0, self.start - 1) : self.start]
         return (before in " " or before in _OPENING) and _ENDS.match(self.text, self.end) is not None
+
+
+class Sought(NamedTuple):
+    """A value that texts are searched for, sign by sign.
+
+    Attributes:
+        text: it.
+        hashes: of its folded words.
+        lead: signs before its first word.
+        has_bare_ends: whether it neither begins nor ends with a sign that may belong to the text around it.
+    """
+
+    text: str
+    hashes: list[int]
+    lead: int
+    has_bare_ends: bool
+
+
+def sought(value: str) -> Sought:
+    """A value, ready to be searched for; one without words is nowhere."""
+    placed = words_at(value)
+    has_bare_ends = bool(value) and not {value[0], value[-1]} & _SIGNS
+    return Sought(value, [_hash(word) for _, word in placed], placed[0][0] if placed else 0, has_bare_ends)
 
 
 class PhraseIndex(Generic[S]):
@@ -82,28 +106,23 @@ class PhraseIndex(Generic[S]):
 
     def find(self, phrase: Sequence[str]) -> Iterator[S]:
         """The sources of the texts that hold these folded words in a row."""
-        for number, start, end in self._find(phrase):
+        for number, start, end in self._find([_hash(word) for word in phrase]):
             if words(self._texts[number][start:end]) == list(phrase):
                 yield self._sources[number]
 
-    def find_exactly(self, value: str) -> Iterator[S]:
+    def find_exactly(self, value: Sought) -> Iterator[S]:
         """The sources of the texts that hold this very value by itself: each sign of it, and none beside it."""
-        placed = words_at(value)
-        if not placed:
-            return
-        lead = placed[0][0]
-        has_bare_ends = value[0] not in _OPENING + _CLOSING + " " and value[-1] not in _OPENING + _CLOSING + " "
-        for number, start, _ in self._find([word for _, word in placed]):
-            if start < lead or not self._texts[number].startswith(value, start - lead):
+        for number, start, _ in self._find(value.hashes):
+            start -= value.lead
+            if start < 0 or not self._texts[number].startswith(value.text, start):
                 continue
-            found = Found(self._texts[number], start - lead, start - lead + len(value))
-            if found.is_whole or (has_bare_ends and found.is_apart):
+            found = Found(self._texts[number], start, start + len(value.text))
+            if found.is_whole or (value.has_bare_ends and found.is_apart):
                 yield self._sources[number]
 
-    def _find(self, phrase: Sequence[str]) -> Iterator[tuple[int, int, int]]:
-        """Text, start and end of what has the hashes of these words in a row."""
-        hashes = [_hash(word) for word in phrase]
-        if not hashes:
+    def _find(self, hashes: list[int]) -> Iterator[tuple[int, int, int]]:
+        """Text, start and end of what has the hashes of some words in a row."""
+        if not hashes or not self._texts:
             return
         wanted = array("I", hashes)
         for place in self._candidates(hashes):

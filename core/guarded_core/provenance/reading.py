@@ -25,6 +25,8 @@ class Reading:
 
     def records(self) -> list[list[Leaf]]:
         """Its leaves by the record that they belong to."""
+        if not self.labels.has_records:
+            return [self.leaves]
         found: dict[tuple[str, ...], list[Leaf]] = {}
         for leaf in self.leaves:
             found.setdefault(self.labels.record(leaf), []).append(leaf)
@@ -32,7 +34,7 @@ class Reading:
 
     def names(self, record: list[Leaf]) -> tuple[str, ...]:
         """What a user would call it: the values of its naming fields, and of the arguments that it was read by."""
-        keys = [leaf.text for leaf in record if self.labels.marks(leaf.path).key]
+        keys = [leaf.text for leaf in record if self.labels.marks(leaf.path).key] if self.labels.names_fields else []
         keys += [value for name in self.labels.key_arguments if isinstance(value := self.arguments.get(name), str)]
         return tuple(islice(dict.fromkeys(filter(None, map(_name_of, keys))), MAX_NAMES))
 

@@ -9,7 +9,7 @@ from typing import Any
 from guarded_core.provenance.labels import leaves
 from guarded_core.provenance.mentions import identifiers
 from guarded_core.provenance.origin import Spot
-from guarded_core.provenance.phrases import PhraseIndex
+from guarded_core.provenance.phrases import PhraseIndex, Sought, sought
 from guarded_core.provenance.quantities import Quantity, quantities
 from guarded_core.provenance.room import Room
 from guarded_core.provenance.values import (
@@ -111,13 +111,19 @@ class Spoken:
         """Take in the name of a record that the user pointed at."""
         self._names.add(name)
 
-    def holds(self, kind: Kind, form: str, value: str) -> bool:
-        """Whether the user said it: `form` is the canonical form of `value`."""
+    def holds(self, kind: Kind, form: str, value: str, exact: Sought | None = None) -> bool:
+        """Whether the user said it: `form` is the canonical form of `value`, `exact` what is sought sign by sign."""
         if (kind, form) in self._tokens:
             return not (kind is Kind.URL and is_downgrade(value) and form in self._secure)
-        if kind in (Kind.VERBATIM, Kind.EXACT):
-            return any(self._phrases.find_exactly(form))
+        if exact is not None:
+            return any(self._phrases.find_exactly(exact))
         return kind is Kind.PHRASE and self.mentions(form)
+
+    def says(self, kind: Kind, value: str) -> bool:
+        """Whether the user said a value of that kind."""
+        form = canonical(kind, value)
+        exact = sought(value) if kind in (Kind.VERBATIM, Kind.EXACT) else None
+        return form is not None and self.holds(kind, form, value, exact)
 
     def mentions(self, phrase: str) -> bool:
         """Whether these words, joined by blanks, were said in a row."""

@@ -170,6 +170,12 @@ def detect(value: str) -> Kind:
     return Kind.PHRASE
 
 
+def looks(value: str) -> Kind:
+    """The kind that a value is compared as where the policy names none."""
+    kind = detect(value)
+    return Kind.VERBATIM if kind is Kind.PHRASE else kind
+
+
 def codes(text: str) -> Iterator[str]:
     """Identifier-like tokens: five characters or more with a digit among them; dates are none."""
     for found in _CODE.findall(text) if _DIGIT.search(text) else ():

@@ -25,7 +25,9 @@ _FREE_TEXT = ("text", "names")
 class RequireOrigin(ParamRule):
     """Denies a call, or asks a person, unless the values of its parameter came from accepted origins.
 
-    Origins, best first: user, trusted, made, own, named, member, mentioned, lookalike, secret, untrusted, unknown.
+    Origins, best first: user, trusted, made, own, known, named, member, mentioned, lookalike, secret, untrusted,
+    unknown. "known" is whom the user has dealt with before, in any record of theirs; "named" is what they pointed at;
+    who accepts "own" accepts both the people of their one record that they named, and those they know.
     Each scalar inside the parameter counts by itself; what is absent or empty, and a truth value, says nothing.
 
     A value is compared by what it looks like ("auto"), or as the kind that `value` names. "text" is for free text: it
@@ -86,11 +88,14 @@ class RequireOrigin(ParamRule):
     def check(self, case: Case) -> Finding | None:
         """An objection to the first value that must not pass, or else the wish to be asked about another."""
         asked = None
+        accept, ask = _meant(self.accept), _meant(self.ask)
         for traces in self._traces(case):
-            if any(trace.origin in self.accept for trace in traces):
+            if any(trace.origin in accept for trace in traces):
                 continue
-            if any(trace.origin in self.ask for trace in traces) or self.otherwise == "ask":
+            if any(trace.origin in ask for trace in traces):
                 asked = asked or traces[0]
+            elif self.otherwise == "ask":
+                return self._finding(asked or traces[0], "ask")  # no other value can be denied
             else:
                 return self._finding(traces[0], "deny")
         return None if asked is None else self._finding(asked, "ask")
@@ -128,6 +133,11 @@ class RequireOrigin(ParamRule):
             leak = origins.leaks(value)
             if leak is not None:
                 yield (leak,)
+
+
+def _meant(origins: tuple[Origin, ...]) -> frozenset[str]:
+    """Who accepts "own" accepts whom the user knows as well: that is what it stood for before it was two."""
+    return frozenset(origins) | ({Origin.KNOWN} if Origin.OWN in origins else frozenset())
 
 
 def _origins(given: object, where: str) -> tuple[str, ...]:
