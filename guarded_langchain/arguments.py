@@ -73,6 +73,7 @@ class ToolArguments:
         asks_for_runtime: whether the tool itself declares it.
         taken: arguments that upstream overwrites on their way to the tool's code.
         unshown: names in the tool's own schema that are not the model's to give, though its annotations do not say so.
+        positional: the names of the function's parameters that can be given by position.
         made_up: names that upstream shows for ``*args`` and ``**kwargs``.
         ids: those that take the id of the model's call.
         injected: the arguments that only code may give.
@@ -84,7 +85,7 @@ class ToolArguments:
 
     def __init__(self, tool: BaseTool) -> None:
         self.tool = tool
-        self._positional = _positional(tool)
+        self.positional = _positional(tool)
         by_name = _by_name(tool)
         self.taken = _taken(tool)
         self._hidden = compat.injected_arguments(tool) | by_name | self.taken
@@ -145,9 +146,9 @@ class ToolArguments:
 
     def by_name(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """The arguments of a direct call. Raises TypeError where the function itself would."""
-        if len(args) > len(self._positional):
-            raise TypeError(f"{self.tool.name} takes {len(self._positional)} positional arguments")
-        named = dict(zip(self._positional, args, strict=False))
+        if len(args) > len(self.positional):
+            raise TypeError(f"{self.tool.name} takes {len(self.positional)} positional arguments")
+        named = dict(zip(self.positional, args, strict=False))
         if named.keys() & kwargs.keys():
             raise TypeError(f"{self.tool.name} got one argument twice")
         return named | kwargs

@@ -180,6 +180,13 @@ class Gate(ToolPort):
         """The tool's own model; None where there is only a schema."""
         return None if self.arguments.model is None else self.arguments.model.trial()
 
+    def received(self, bound: _Entered, effective: dict[str, Any]) -> dict[str, Any]:
+        """What the inner tool's function would get, without what the framework injects."""
+        args, kwargs = bound.arguments.for_tool(effective)
+        names = self.arguments.model.names if self.arguments.model else {}
+        given = {**dict(zip(self.arguments.positional, args, strict=False)), **kwargs}
+        return {names.get(name, name): value for name, value in given.items() if name not in self.arguments.injected}
+
     def oddities(self) -> Iterator[str]:
         """Names that never reach the tool's code, and defaults that rules do not see."""
         if self.arguments.taken:

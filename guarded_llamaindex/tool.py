@@ -316,6 +316,13 @@ class _Port(ToolPort):
             _log.error("an agent's context has no memory: set it once it is restored, before the run goes on")
             raise CannotRun(self.spec.name)
 
+    def received(self, bound: _Entered, effective: dict[str, Any]) -> dict[str, Any]:
+        """What the inner tool's function would get of them; what it fills in itself is not among them."""
+        args, kwargs = bound.bound.shape(effective)
+        parameters = bound.bound.parameters
+        given = {**dict(zip(parameters.names, args, strict=False)), **kwargs}
+        return {name: value for name, value in given.items() if name != parameters.context}
+
     def complete(
         self, bound: _Entered, arguments: dict[str, Any], opaque: frozenset[str] = frozenset()
     ) -> dict[str, Any] | None:

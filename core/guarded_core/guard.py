@@ -27,7 +27,7 @@ from guarded_core.pipeline.flow import enforce, refusal
 from guarded_core.pipeline.steps import Flow, Services, arun, recorded, run
 from guarded_core.policy.policy import DEFAULT_MAX_CALLS, ToolExecutionPolicy
 from guarded_core.preview.coverage import Coverage, coverage
-from guarded_core.preview.decision import Decision, preview
+from guarded_core.preview.decision import Decision, Trace, preview, trace
 from guarded_core.preview.visible import ToolView, is_visible, visible_tools
 from guarded_core.provenance.memory import Provenance
 from guarded_core.rules.engine import PolicyEngine
@@ -383,6 +383,11 @@ class Guard(Shown):
         with self._lock:
             self._left_out = {**self._left_out, **{name: str(error) for name, error in faults.items()}}
 
+    @property
+    def left_out(self) -> Mapping[str, str]:
+        """The tools that could not be guarded, each with the reason."""
+        return dict(self._left_out)
+
     def register(self, *tools: ToolPort | ToolSpec) -> None:
         """Make tools known, for what is shown and decided; a later one of a name stands in for an earlier one.
 
@@ -581,6 +586,13 @@ class Guard(Shown):
         Args: as for `call`; any registered tool can be asked about.
         """
         return run(preview(self._call(name, arguments, context, previewed=True), self.authority), self._services)
+
+    def trace(self, name: str, arguments: object, *, context: ToolExecutionContext | None = None) -> Trace:
+        """As `decide`, with what a model is shown of the tool, what is judged, and what the tool's code would get.
+
+        Args: as for `decide`.
+        """
+        return run(trace(self._call(name, arguments, context, previewed=True), self.authority), self._services)
 
     async def adecide(self, name: str, arguments: object, *, context: ToolExecutionContext | None = None) -> Decision:
         """As `decide`, without blocking the event loop."""

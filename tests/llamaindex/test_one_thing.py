@@ -167,3 +167,21 @@ async def test_a_default_that_is_no_json_is_judged_as_what_runs(model: Any) -> N
     assert pays.call(order=1).is_error
     assert pays.call(order=1, cents=5).content == "paid"
     assert ran == [5]
+
+
+def test_a_trace_has_what_is_shown_judged_and_run() -> None:
+    """Beside each other, defaults included; nothing runs."""
+    ran: list[Any] = []
+
+    def pay(order: int, filters: dict[str, Any], note: str = "-") -> str:
+        ran.append(order)
+        return "paid"
+
+    _, guard = session_of(FunctionTool.from_defaults(pay))
+    with guard.session("u", tools=["pay"]):
+        traced = guard.trace("pay", {"order": 1, "filters": {}})
+        refused = guard.trace("pay", {"order": 1, "filters": {"a": 1}})
+    assert traced.shown["properties"]["filters"]["additionalProperties"] is False
+    assert traced.judged == traced.run == {"order": 1, "filters": {}, "note": "-"}
+    assert (refused.decision.code, refused.judged, refused.run) == ("invalid_payload", None, None)
+    assert ran == []

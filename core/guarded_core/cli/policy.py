@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,15 +14,16 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from guarded_core.cli.tools import load_specs
-from guarded_core.ground.errors import GuardConfigurationError
+from guarded_core.cli.tools import admitted, load_specs, load_tools
+from guarded_core.ground.errors import GuardConfigurationError, InvalidTool
 from guarded_core.ground.wording import counted
+from guarded_core.guard import Guard
 from guarded_core.policy.file import load_policy, policy_json_schema
 from guarded_core.policy.lint import LintFinding, lint
 from guarded_core.policy.policy import ToolExecutionPolicy
 from guarded_core.policy.start import starting_policy
+from guarded_core.preview.decision import Trace
 from guarded_core.testing.trial import PRINCIPAL, explain, load_cases, run_cases, trial_guard, trial_session
-from guarded_core.tools.spec import ToolSpec
 
 app = typer.Typer(no_args_is_help=True, help="Check, explain, test and begin a policy file.")
 
@@ -47,9 +48,12 @@ def check(
     """Say what is wrong, or odd, about a policy; exit code 1 for errors."""
     with _failures():
         policy, findings = _loaded(path)
-        specs = _specs(tools)
-        schemas = None if specs is None else {spec.name: spec.schema for spec in specs}
-        findings += lint(policy, schemas, _samples(samples))
+        schemas, odd = None, []
+        if tools is not None:
+            guard = Guard(policy)
+            schemas = {spec.name: spec.schema for spec in admitted(guard, load_tools(tools))}
+            odd = list(_odd(guard))
+        findings += [*lint(policy, schemas, _samples(samples)), *odd]
     if as_json:
         rows = [{"severity": found.severity, "where": found.where, "message": found.message} for found in findings]
         _write_json({"policy": policy.hash, "findings": rows})
@@ -68,19 +72,28 @@ def explain_call(
     tools: Tools = None,
     role: Role = None,
     principal: Annotated[str, typer.Option(help="Who calls.")] = PRINCIPAL,
+    trace: Annotated[
+        bool, typer.Option("--trace", help="Beside each other: what a model is shown, what is judged, what would run.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show what each step says of one call; exit code 0 if it may run, 2 if a person is asked, 1 if it is denied."""
     with _failures():
         policy, found = _loaded(path)
-        guard = trial_guard(policy, _specs(tools) or ())
-        decision, steps = explain(guard, tool, arguments, trial_session(guard, principal=principal, role=role))
+        guard = trial_guard(policy, register=_registered(tools))
+        session = trial_session(guard, principal=principal, role=role)
+        decision, steps = explain(guard, tool, arguments, session)
+        traced = guard.trace(tool, arguments, context=session) if trace else None
     if as_json:
         rows = [{"step": step.step, "verdict": step.verdict, "detail": step.detail} for step in steps]
-        _write_json({"outcome": decision.outcome, "code": decision.code, "policy": policy.hash, "steps": rows})
+        document = {"outcome": decision.outcome, "code": decision.code, "policy": policy.hash, "steps": rows}
+        columns = [dict(zip(_TRACED, row, strict=True)) for row in _traced(traced)] if traced else []
+        _write_json({**document, "trace": columns} if traced else document)
     else:
         _write_warnings(found)
         _write_table(("step", "verdict", "detail"), [(step.step, step.verdict, step.detail) for step in steps])
+        if traced is not None:
+            _write_table(_TRACED, list(_traced(traced)))
         typer.echo(decision.outcome if decision.code is None else f"{decision.outcome}: {decision.code}")
     if decision.outcome != "allow":
         raise typer.Exit(2 if decision.outcome == "ask" else 1)
@@ -97,7 +110,7 @@ def try_cases(
     """Try cases with expected outcomes; exit code 1 if one is not as expected."""
     with _failures():
         policy, found = _loaded(path)
-        results = list(run_cases(policy, load_cases(cases), _specs(tools) or ()))
+        results = list(run_cases(policy, load_cases(cases), register=_registered(tools)))
     _write_warnings(found)
     for result in results:
         typer.echo(f"failed  {result.name}: {result.failure}" if result.failure else f"ok      {result.name}")
@@ -151,8 +164,49 @@ def _samples(path: Path | None) -> dict[str, list[Any]]:
     return found
 
 
-def _specs(tools: str | None) -> list[ToolSpec] | None:
-    return None if tools is None else load_specs(tools)
+def _registered(tools: str | None) -> Callable[[Guard], None] | None:
+    """What puts the tools that the command line names behind a guard."""
+    if tools is None:
+        return None
+    loaded = load_tools(tools)
+
+    def register(guard: Guard) -> None:
+        admitted(guard, loaded)
+        for name, reason in guard.left_out.items():
+            if _has_risk(guard.policy, name):
+                raise InvalidTool(reason)
+
+    return register
+
+
+def _odd(guard: Guard) -> Iterator[LintFinding]:
+    """What is odd about tools, and which cannot be guarded."""
+    for row in guard.coverage().tools:
+        where = f"tools.{row.name}"
+        yield from (LintFinding(severity="warning", where=where, message=message) for message in row.odd)
+        if row.name in guard.left_out and _has_risk(guard.policy, row.name):
+            yield LintFinding(severity="error", where=where, message=f"cannot be guarded: {guard.left_out[row.name]}")
+
+
+def _has_risk(policy: ToolExecutionPolicy, name: str) -> bool:
+    """Whether the policy says all that it has to of a tool; what it does not say, the lint does."""
+    settings = policy.settings(name)
+    return settings is not None and settings.risk is not None
+
+
+_TRACED = ("argument", "shown", "judged", "run")
+
+
+def _traced(trace: Trace) -> Iterator[tuple[str, str, str, str]]:
+    """A row for each argument: its schema as a model is shown it, its effective value, and what the code would get."""
+    shown, judged, ran = trace.shown.get("properties", {}), trace.judged or {}, trace.run or {}
+    for name in dict.fromkeys((*shown, *judged, *ran)):
+        yield (
+            name,
+            json.dumps(shown[name], ensure_ascii=False) if name in shown else "-",
+            json.dumps(judged[name], ensure_ascii=False) if name in judged else "-",
+            repr(ran[name]) if name in ran else "-",
+        )
 
 
 @contextmanager

@@ -6,7 +6,7 @@ Both ask a guard of its own, over a store in memory: the pipeline's judgement, n
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -38,6 +38,8 @@ __all__ = [
 ]
 
 PRINCIPAL = "somebody"
+# Puts tools behind a guard.
+Register = Callable[[Guard], None]
 
 # Nothing is committed here, so that the steps from there on are not reached.
 _STEPS = STEPS[: STEPS.index("commit")]
@@ -106,14 +108,20 @@ class CaseResult:
 
 
 def trial_guard(
-    policy: ToolExecutionPolicy, specs: Iterable[ToolSpec] = (), *, state: Mapping[str, Any] | None = None
+    policy: ToolExecutionPolicy,
+    specs: Iterable[ToolSpec] = (),
+    *,
+    state: Mapping[str, Any] | None = None,
+    register: Register | None = None,
 ) -> Guard:
-    """A guard to try `policy` with. Tools that are not among `specs` take any arguments."""
+    """A guard to try `policy` with. Tools that neither `specs` nor `register` brings take any arguments."""
     known = {spec.name: spec for spec in specs}
     guessed = (_guessed(name) for name in policy.tools - known.keys())
     guard = Guard(policy, approver=CallbackApprover(lambda request: True, by="the test"), state=StateStore(state))
     # A tool without any risk stays unknown here; a real guard would not even take it.
     guard.register(*(spec for spec in (*known.values(), *guessed) if policy.risk(spec) is not None))
+    if register is not None:
+        register(guard)
     return guard
 
 
@@ -192,21 +200,27 @@ def load_cases(path: str | Path) -> list[PolicyCase]:
 
 
 def run_cases(
-    policy: ToolExecutionPolicy, cases: Iterable[PolicyCase], specs: Iterable[ToolSpec] = ()
+    policy: ToolExecutionPolicy,
+    cases: Iterable[PolicyCase],
+    specs: Iterable[ToolSpec] = (),
+    *,
+    register: Register | None = None,
 ) -> Iterator[CaseResult]:
-    """Each case's result, every one in a session of its own."""
+    """Each case's result, every one in a session of its own; tools as for `trial_guard`."""
     specs = tuple(specs)
     for number, case in enumerate(cases, 1):
         name = case.name or f"{number}: {case.tool}"
         try:
-            failure = _failure(policy, case, specs)
+            failure = _failure(policy, case, specs, register)
         except (ToolExecutionError, GuardConfigurationError) as error:
             failure = f"could not be tried: {error}"
         yield CaseResult(name=name, failure=failure)
 
 
-def _failure(policy: ToolExecutionPolicy, case: PolicyCase, specs: tuple[ToolSpec, ...]) -> str:
-    guard = trial_guard(policy, specs, state=case.state)
+def _failure(
+    policy: ToolExecutionPolicy, case: PolicyCase, specs: tuple[ToolSpec, ...], register: Register | None
+) -> str:
+    guard = trial_guard(policy, specs, state=case.state, register=register)
     context = trial_session(guard, principal=case.principal, role=case.role, request=case.request)
     for earlier in case.before:
         guard.run(_made(guard, earlier, context))

@@ -86,6 +86,11 @@ class ToolPort:
         """What parses the tool's arguments, to be tried with samples; None where the tool gets what is written."""
         return None
 
+    def received(self, bound: Any, effective: dict[str, Any]) -> dict[str, Any]:
+        """What the tool's code would get of effective arguments, a private copy, by the schema's names."""
+        parser = self.parser()
+        return effective if parser is None else parser.values(parser.parse(effective))
+
     def oddities(self) -> Iterator[str]:
         """What else somebody who wraps the tool may not expect of it."""
         yield from ()
