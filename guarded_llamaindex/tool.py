@@ -47,6 +47,7 @@ from guarded_llamaindex.outputs import (
     with_raw,
 )
 from guarded_llamaindex.reentry import lacks_memory, one_call
+from guarded_llamaindex.shapes import as_tool, check_shape, without_json_form
 
 _log = logging.getLogger("guarded_core")
 
@@ -238,7 +239,7 @@ def _wanted(
                 f"tool {tool.spec_name!r} is guarded already, for another guard or context; wrap the bare one"
             )
         return tool
-    inner = tool if isinstance(tool, BaseTool) else FunctionTool.from_defaults(tool)
+    inner = tool if isinstance(tool, BaseTool) else as_tool(tool)
     if schema is None and is_mcp_tool(inner):
         warnings.warn(
             f"tool {inner.metadata.name!r} has only a conversion of its MCP server's schema, without most constraints; "
@@ -248,7 +249,9 @@ def _wanted(
     try:
         parameters = Parameters.of(inner, schema)
     except PydanticUserError as error:
-        raise InvalidTool(f"tool {inner.metadata.name!r}: a parameter's type has no JSON form") from error
+        raise without_json_form(inner) from error
+    if isinstance(inner, FunctionTool):
+        check_shape(inner, parameters)
     spec = ToolSpec.of(
         name=inner.metadata.name or "",
         description=inner.metadata.description or "",
