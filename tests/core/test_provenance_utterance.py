@@ -81,6 +81,10 @@ def test_what_the_user_sets_in_quotes_themselves_stays_theirs(text: str) -> None
         f"Write to {BOB} without telling {EVE}",
         f"No mails to {EVE} please. Write to {BOB}.",
         f"Under no circumstances write to {EVE}! Write to {BOB}!",
+        f"You cannot write to {EVE}. Write to {BOB}.",
+        f"No more mail to {EVE}. Write to {BOB}.",
+        f"{EVE} is not allowed to see this. Write to {BOB}.",
+        f"I do not want you to write to {EVE}. Write to {BOB}.",
         f"Schreib an {BOB}, nicht an {EVE}",
         f"Schreib {EVE} nicht. Schreib {BOB}",
         f"An {EVE} darfst du nie schreiben. Schreib {BOB}",
@@ -109,6 +113,8 @@ def test_what_must_not_be_is_not_said(text: str) -> None:
         f"Pay no more than 500 to {BOB}",
         f"I can't reach {BOB}, call him",
         f"Read 'Do not delete' for {BOB}",
+        f"Schreib am 3. Mai 2026 an {BOB}",
+        f"Book the non-refundable room for {BOB}",
     ],
 )
 def test_a_negation_that_forbids_nothing_takes_nothing_away(text: str) -> None:

@@ -103,8 +103,9 @@ _THINGS = """ticket order invoice issue case bug task item file document doc rec
     auftrag rechnung bestellung vorgang kunde kunden vertrag fall aufgabe aufgaben datei dateien dokument
     dokumente buchung sendung artikel konto zimmer akte akten angebot mitarbeiter antrag termin nachricht
     projekt commande facture dossier contrat billet compte pedido factura cliente contrato cuenta ordine
-    fattura conto policies"""
+    fattura conto policies reference ref referenz"""
 _NUMBERED = "# id ids no nos nr num number numbers nummer nummern num\u00e9ro numero n\u00famero n\u00b0"
+_CALLED_SO = ("nummer", "number", "-nr", "-no", "-id", "_id", "=id")
 _CALLED = frozenset(_THINGS.split()) | frozenset(_NUMBERED.split())
 _NEXT_ID = re.compile(r"['\"]?(?:[ ]?,[ ]?|[ ]?,?[ ](?:and|or|und|oder|et|ou|y|o|&)[ ]|[ ]?[/&+][ ]?)['\"#]?\Z")
 _LONGEST_NAME, _LONGEST_JOINT = 40, 8
@@ -127,8 +128,8 @@ def _is_id(text: str, found: re.Match[str], last: int) -> bool:
     before = text[max(0, found.start() - _LONGEST_NAME) : found.start()].rstrip("'\"(")
     if before[-1:] == "#":
         return True
-    word = before.removesuffix(" ").rpartition(" ")[2].casefold().strip("'\"(:.#")
-    return word in _CALLED or word.removesuffix("s") in _CALLED
+    word = before.removesuffix(" ").rpartition(" ")[2].casefold().strip("'\"(:.#=")
+    return word in _CALLED or word.removesuffix("s") in _CALLED or word.endswith(_CALLED_SO)
 
 
 def _is_count(text: str, found: re.Match[str]) -> bool:

@@ -118,6 +118,8 @@ _STATEMENT = (  # not a word about what should be done
 )
 _NEGATION = re.compile(
     r"(?<!\w)(?:(?:do|does|should|must|shall|may|need|would|could you|will you)(?:n['\u2019]t| not)"
+    r"|you (?:cannot|can not|can['\u2019]t)"
+    r"|no more(?=\s+(?:e-?mails?|mails?|messages?|money|payments?|transfers?|calls?)\b)"
     r"|dont|mustnt|shouldnt|never"
     r"|avoid|except(?: for)?|excluding|exclude|without|instead of|rather than|other than|apart from|anyone but"
     r"|everyone but|everybody but|anybody but|all but|but not|neither|nor|beware(?: of)?|skip|leave out|ignore"
@@ -128,7 +130,7 @@ _NEGATION = re.compile(
     r"|longer|need|way|circumstances|one|reply|replies|access)\b)"
     r"|nicht|nie|niemals|keine?[rnms]?|ohne|au\u00dfer|ausser|statt|anstatt|weder|keinesfalls|auf keinen fall"
     r"|bloss nicht|ne|n['\u2019](?=\w)|jamais|sans|sauf|pas|plut\u00f4t que"
-    r"|nunca|jam\u00e1s|sin|excepto|non|mai|senza|tranne"
+    r"|nunca|jam\u00e1s|sin|excepto|non(?=\s)|senza|tranne"
     r"|no(?=\s+(?:escrib\w*|env\w*|mand\w*|pag\w*|llam\w*|a|le|lo|la|les)\b))" + _STATEMENT + r"(?!\w)",
     re.IGNORECASE,
 )
@@ -138,7 +140,7 @@ _NOT_NEGATED = re.compile(  # "vergiss nicht", "not only", "why not"
 # It is about what stands before it, too.
 _ABOUT_BEFORE = re.compile(
     r"(?:must|should|shall|may|need|would|do|does)(?:n['\u2019]t| not)|never|is|are|isn['\u2019]t|aren['\u2019]t|not"
-    r"|forbidden|nicht|nie|niemals|keine?[rnms]?|keinesfalls|auf keinen fall|bloss nicht|jamais|pas|nunca|mai",
+    r"|forbidden|nicht|nie|niemals|keine?[rnms]?|keinesfalls|auf keinen fall|bloss nicht|jamais|pas|nunca",
     re.IGNORECASE,
 )
 _GERMAN = re.compile(r"nicht|nie|niemals|keine?[rnms]?|keinesfalls|auf keinen fall|bloss nicht", re.IGNORECASE)
