@@ -224,9 +224,9 @@ class CallArguments:
         if model.is_ambiguous(arguments):
             # Open arguments are laid over the fields, so that another value would run than the one that was judged.
             raise InvalidPayload(tool, "an argument is given under two names")
-        effective, parsed = model.complete(arguments, self.injected, opaque)
-        self._parsed = orjson.dumps(effective), parsed
-        return effective
+        found = model.complete(arguments, self.injected, opaque)
+        self._parsed = orjson.dumps(found.effective), found.parsed
+        return found.effective
 
     def for_tool(self, effective: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """What the tool's `_run` takes, as the tool's own parser makes it."""

@@ -20,7 +20,7 @@ from pydantic.v1.fields import ModelField
 
 from guarded_core.ground.errors import InvalidTool
 from guarded_core.tools.modelled import ModelReading
-from guarded_core.tools.parsing import Parser, settled
+from guarded_core.tools.parsing import Parser, Settled, settled
 from guarded_core.tools.reading import Reading
 from guarded_core.tools.roundtrip import check_model, dump, ordered, read_first
 from guarded_core.tools.schema import complete
@@ -53,9 +53,7 @@ class ArgumentModel(Parser):
     _hidden: frozenset[str]
     _static: Mapping[str, str]
 
-    def complete(
-        self, arguments: dict[str, Any], injected: Mapping[str, Any], opaque: frozenset[str]
-    ) -> tuple[dict[str, Any], Any]:
+    def complete(self, arguments: dict[str, Any], injected: Mapping[str, Any], opaque: frozenset[str]) -> Settled:
         """The part of the model as JSON that parses to itself, and what it parses to. Raises ValueError."""
         own = {name: value for name, value in injected.items() if name in self._hidden}
         return settled(self, arguments, injected=own, opaque=opaque)

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal, Protocol, cast
 from guarded_core.ground.pointer import Param
 from guarded_core.provenance.origin import NO_ORIGINS, Origins
 from guarded_core.rules.state import StateStore
+from guarded_core.rules.values import is_same
 from guarded_core.tools.reading import UNKNOWN_TOOL, Reading
 
 Effect = Literal["deny", "ask"]
@@ -95,6 +96,7 @@ class Case:
         flags: what has happened in the session tree, as `raises` of earlier commits left it.
         state: the application's own facts.
         origins: where the session has seen values; outside one, nowhere.
+        rewritten: what of `written` a rule might tell from the effective value.
     """
 
     action: Action
@@ -105,6 +107,14 @@ class Case:
     flags: frozenset[str] = frozenset()
     state: StateStore = field(default_factory=StateStore)
     origins: Origins = NO_ORIGINS
+    rewritten: Mapping[str, Any] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        effective, rewritten = self.action.parameters, {}
+        for name, value in (self.written or {}).items():
+            if not (name in effective and is_same(value, effective[name])):
+                rewritten[name] = value
+        object.__setattr__(self, "rewritten", rewritten)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import reduce
+from operator import is_not
 from typing import Any
 
 from guarded_core.ground.errors import PolicyDenied
@@ -51,7 +52,7 @@ class RuleSet:
         rules: what it holds, in order.
     """
 
-    __slots__ = ("_exact", "_globs", "_own", "_parts", "_resolved", "_tracing")
+    __slots__ = ("_exact", "_globs", "_joined", "_own", "_parts", "_resolved", "_tracing")
 
     def __init__(self, rules: tuple[Rule, ...] = ()) -> None:
         self._tracing = frozenset([id(rule) for rule in rules if rule.traces])
@@ -60,6 +61,7 @@ class RuleSet:
         self._exact: dict[str, list[int]] = {}
         self._globs: list[tuple[int, str]] = []
         self._resolved: dict[str, tuple[Rule, ...]] = {}
+        self._joined: RuleSet | None = None
         for position, rule in enumerate(rules):
             tools = (rule.tools,) if isinstance(rule.tools, str) else ("*",) if rule.tools is None else rule.tools
             for tool in tools:
@@ -74,9 +76,14 @@ class RuleSet:
         parts = [part for part in (session, policy, code) if part is not None and part._own]
         if len(parts) < 2:
             return parts[0] if parts else policy
-        joined = cls()
-        joined._parts = tuple(parts)
-        joined._tracing = frozenset().union(*[part._tracing for part in parts])
+        first = parts[0]
+        joined = first._joined
+        # Sets are immutable: of these very parts there is one, until another policy or rule comes.
+        if joined is None or len(joined._parts) != len(parts) or any(map(is_not, joined._parts, parts)):
+            joined = cls()
+            joined._parts = tuple(parts)
+            joined._tracing = frozenset().union(*[part._tracing for part in parts])
+            first._joined = joined
         return joined
 
     @property
@@ -120,7 +127,10 @@ class RuleSet:
         reservations: list[Reservation] = []
         proofs: list[tuple[Rule, bool]] = []
         for rule in rules:
-            enforced = _is_enforced(rule)
+            try:
+                enforced = bool(rule.enforce)
+            except Exception:
+                enforced = True  # doubt does not disarm it
             finding, reservation = _answer(rule, case, enforced=enforced)
             if enforced and id(rule) in self._tracing:
                 proofs.append((rule, finding is None))

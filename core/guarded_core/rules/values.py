@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 import orjson
 
 from guarded_core.ground.payload import MAX_DEPTH, PayloadLimits, freeze
-from guarded_core.tools.reading import exact
+from guarded_core.tools.reading import Place, exact
 
 __all__ = ["any_text", "exact", "has_text", "is_number", "text_of", "texts_of"]
 
@@ -55,9 +55,49 @@ def _written(container: Any) -> str | None:
 
 def has_text(value: Any, part: str) -> bool:
     """Whether `part` is in one of the value's texts."""
+    return containing(part)(value)
+
+
+def containing(part: str) -> Callable[[Any], bool]:
+    """Tells whether `part` is in one of a value's texts."""
     if _ESCAPED.search(part):
-        return any_text(value, lambda text: part in text)
-    return part in text_of(value)  # JSON writes all that is inside as it is
+        return lambda value: any_text(value, lambda text: part in text)
+    # JSON writes all that is inside as it is.
+    return lambda value: part in (value if type(value) is str else text_of(value))
+
+
+_PLAIN = frozenset({str, int, bool, type(None)})
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Whether they are equal scalars of one type, so that no rule can tell them apart; False says nothing."""
+    kind = type(one)
+    if kind is not type(other):
+        return False
+    return bool(one == other) if kind in _PLAIN else kind is float and one == other != 0  # there are two zeros
+
+
+class Named:
+    """Values that a rule names, and whether another one is one of them, at the place of a parameter.
+
+    Args:
+        values: which.
+    """
+
+    __slots__ = ("_last", "_values")
+
+    def __init__(self, values: Iterable[Any]) -> None:
+        self._values = tuple(values)
+        # One pair, put in its place at once: two threads at two places never see a half of each other's.
+        self._last: tuple[Place | None, set[Hashable]] = (None, set())
+
+    def has(self, value: Any, place: Place) -> bool:
+        """Whether the tool takes `value` for one of them there. Raises TypeError for what is not JSON."""
+        at, keys = self._last
+        if at is not place:
+            keys = place.keys(self._values)
+            self._last = (place, keys)
+        return place.key(value) in keys
 
 
 def any_text(value: Any, test: Callable[[str], bool]) -> bool:

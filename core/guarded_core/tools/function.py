@@ -81,7 +81,8 @@ class PlainFunction(ToolPort):
 
         Raises ValueError where they do not fit, or would parse to something else another time.
         """
-        return settled(self._parser, arguments, opaque=opaque)[0]
+        found = settled(self._parser, arguments, opaque=opaque)
+        return found.effective if found.is_changed else None
 
     def parser(self) -> Parser:
         """The model of the function's parameters."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import marshal
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 
 class Unsteady(ValueError):
@@ -51,13 +51,27 @@ class Parser(ABC):
         )
 
 
+class Settled(NamedTuple):
+    """What `settled` makes of arguments.
+
+    Attributes:
+        effective: as JSON.
+        parsed: what the tool gets.
+        is_changed: whether `effective` differs from what was given.
+    """
+
+    effective: dict[str, Any]
+    parsed: Any
+    is_changed: bool
+
+
 def settled(
     parser: Parser,
     arguments: dict[str, Any],
     *,
     injected: Mapping[str, Any] | None = None,
     opaque: frozenset[str] = frozenset(),
-) -> tuple[dict[str, Any], Any]:
+) -> Settled:
     """The arguments as JSON that reads back as itself, and what the tool gets of them.
 
     Args:
@@ -80,7 +94,7 @@ def settled(
         raise Unsteady(frozenset()) from error
     dumped = written(effective)
     if dumped == given:
-        return effective, parsed  # it is the parse of what it dumps
+        return Settled(effective, parsed, is_changed=False)  # it is the parse of what it dumps
     try:
         again = parser.parse({**read(dumped), **beside})
     except Exception as error:
@@ -88,7 +102,7 @@ def settled(
     reread, values = {**parser.dumped(again, opaque), **kept}, parser.values(again)
     if written(reread) != dumped or not same(parser.values(parsed), values):
         raise Unsteady(_differing(effective, reread) | _differing(parser.values(parsed), values))
-    return effective, again
+    return Settled(effective, again, is_changed=True)
 
 
 def _differing(one: dict[str, Any], other: dict[str, Any]) -> frozenset[str]:
@@ -97,24 +111,37 @@ def _differing(one: dict[str, Any], other: dict[str, Any]) -> frozenset[str]:
 
 
 _BY_IDENTITY: Any = object.__eq__
+_SCALARS = frozenset({str, int, float, bool, type(None), bytes})
 
 
 def same(one: Any, other: Any) -> bool:
     """Whether two parsed values are equal and of equal types, all the way down; what knows no equality has its type."""
-    if type(one) is not type(other):
+    kind = type(one)
+    if kind is not type(other):
         return False
-    if hasattr(type(one), "__pydantic_validator__") or hasattr(type(one), "__fields__"):
+    if kind in _SCALARS:
+        return bool(one == other or (one != one and other != other))
+    if hasattr(kind, "__pydantic_validator__") or hasattr(kind, "__fields__"):
         return same(vars(one), vars(other)) and same(_extra(one), _extra(other))
     if isinstance(one, dict):
-        return list(one) == list(other) and all(same(value, other[name]) for name, value in one.items())
+        return list(one) == list(other) and _all_same(one.values(), [other[name] for name in one])
     if isinstance(one, list | tuple):
-        return len(one) == len(other) and all(map(same, one, other))
-    if type(one).__eq__ is _BY_IDENTITY:
+        return len(one) == len(other) and _all_same(one, other)
+    if kind.__eq__ is _BY_IDENTITY:
         return True
     try:
         return bool(one == other) or bool(one != one and other != other)
     except Exception:
         return True  # such as an array, which compares to another array
+
+
+def _all_same(ones: Iterable[Any], others: Iterable[Any]) -> bool:
+    for one, other in zip(ones, others, strict=True):
+        # What is the same without another call: most values are such.
+        is_plain = type(one) in _SCALARS and type(one) is type(other) and one == other
+        if not is_plain and not same(one, other):
+            return False
+    return True
 
 
 def _extra(model: Any) -> Any:

@@ -24,7 +24,7 @@ from guarded_core.rules.kinds.base import (
     number_of,
 )
 from guarded_core.rules.patterns import Pattern
-from guarded_core.rules.values import exact, text_of
+from guarded_core.rules.values import Named, exact, text_of
 from guarded_core.tools import schema as schemas
 from guarded_core.tools.reading import Place
 
@@ -43,6 +43,7 @@ class AllowToolParam(ParamRule):
     allow: Sequence[Any] = ()
     absent: Absence = "deny"
     _allowed: frozenset[Hashable] = field(init=False, repr=False, compare=False)
+    _named: Named = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         ParamRule.__post_init__(self)
@@ -50,6 +51,7 @@ class AllowToolParam(ParamRule):
             raise InvalidPolicy("must be a list of values", where="allow")
         keep(self, "allow", tuple(json_value(value, "allow") for value in self.allow))
         keep(self, "_allowed", frozenset(map(exact, self.allow)))
+        keep(self, "_named", Named(self.allow))
         check_absence(self.absent)
 
     @property
@@ -72,7 +74,7 @@ class AllowToolParam(ParamRule):
         return Finding(f"parameter {self.param!r} is absent, or has a value that is not allowed")
 
     def _permits(self, value: Any, place: Place) -> bool:
-        return exact(value) in self._allowed or place.key(value) in place.keys(self.allow)
+        return exact(value) in self._allowed or self._named.has(value, place)
 
     def narrow(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
         """The schema with the values as an enum."""
@@ -143,6 +145,8 @@ class LimitToolParam(ParamRule):
     min: int | float | None = None
     max: int | float | None = None
     absent: Absence = "deny"
+    _min: Decimal | None = field(init=False, repr=False, compare=False)
+    _max: Decimal | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         ParamRule.__post_init__(self)
@@ -152,6 +156,8 @@ class LimitToolParam(ParamRule):
             check_number(self.min, "min")
         if self.max is not None:
             check_number(self.max, "max", at_least=self.min)
+        keep(self, "_min", None if self.min is None else number_of(self.min))
+        keep(self, "_max", None if self.max is None else number_of(self.max))
         check_absence(self.absent)
 
     @property
@@ -179,9 +185,9 @@ class LimitToolParam(ParamRule):
         return Finding(f"parameter {self.param!r} is absent, not a number, or out of bounds")
 
     def _permits(self, value: Decimal | None) -> bool:
-        if value is None or (self.min is not None and value < number_of(self.min)):
+        if value is None or (self._min is not None and value < self._min):
             return False
-        return self.max is None or value <= number_of(self.max)
+        return self._max is None or value <= self._max
 
     def narrow(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
         """The schema with the bounds."""

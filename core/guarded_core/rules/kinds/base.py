@@ -130,11 +130,11 @@ class ParamRule(ToolRule):
 
 
 def either(param: Param, case: Case) -> list[Any]:
-    """The effective values of a parameter, and those that were written; ABSENT only where the effective one is."""
+    """The effective values of a parameter, and others that were written; ABSENT only where the effective one is."""
     effective = param.find(case.action.parameters)
-    if case.written is None:
+    if not case.rewritten or not (param.tokens[0] is None or param.tokens[0] in case.rewritten):
         return effective
-    return [*effective, *(value for value in param.find(case.written) if value is not ABSENT)]
+    return [*effective, *(value for value in param.find(case.rewritten) if value is not ABSENT)]
 
 
 def check_tool(tool: object, where: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from guarded_core.ground.pointer import ABSENT
 from guarded_core.rules.kinds.base import check_number, check_text, compiled, json_value, number_of
-from guarded_core.rules.values import any_text, has_text
+from guarded_core.rules.values import Named, any_text, containing
 from guarded_core.tools.reading import Place
 
 Test = Callable[[Any, Place], bool]
@@ -38,10 +38,11 @@ class Condition:
         error = ""
         if equals is not ABSENT:
             wanted = json_value(equals, "equals")
-            tests.append(lambda value, place: place.key(value) in place.keys((wanted,)))
+            tests.append(Named((wanted,)).has)
         if contains is not None:
             check_text(contains, "contains")
-            tests.append(lambda value, place: has_text(value, contains))
+            found = containing(contains)
+            tests.append(lambda value, place: found(value))
         if matches is not None:
             pattern = compiled(matches, "matches")
             error = pattern.error

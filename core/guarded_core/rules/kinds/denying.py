@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -9,7 +10,7 @@ from guarded_core.ground.pointer import ABSENT
 from guarded_core.rules.case import Case, Finding
 from guarded_core.rules.kinds.base import ParamRule, RuleKind, ToolRule, check_text, either, keep
 from guarded_core.rules.kinds.condition import Condition
-from guarded_core.rules.values import has_text
+from guarded_core.rules.values import containing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,9 +42,11 @@ class DenyKeyword(RuleKind):
     kind: ClassVar[str] = "deny_keyword"
 
     keyword: str
+    _found: Callable[[Any], bool] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_text(self.keyword, "keyword")
+        keep(self, "_found", containing(self.keyword))
 
     @property
     def subject(self) -> str:
@@ -52,10 +55,10 @@ class DenyKeyword(RuleKind):
 
     def check(self, case: Case) -> Finding | None:
         """An objection where the text is found."""
-        for arguments in (case.action.parameters, case.written or {}):
+        for arguments in (case.action.parameters, case.rewritten):
             for name, value in arguments.items():
                 # An open argument's name is the model's own text; a declared one's is not.
-                if has_text(value, self.keyword) or (self.keyword in name and not case.reading.declares(name)):
+                if self._found(value) or (self.keyword in name and not case.reading.declares(name)):
                     return Finding("a parameter contains a denied keyword")
         return None
 
