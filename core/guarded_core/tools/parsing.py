@@ -122,9 +122,11 @@ def same(one: Any, other: Any) -> bool:
     if kind in _SCALARS:
         return bool(one == other or (one != one and other != other))
     if hasattr(kind, "__pydantic_validator__") or hasattr(kind, "__fields__"):
-        return same(vars(one), vars(other)) and same(_extra(one), _extra(other))
+        extra, others = _extra(one), _extra(other)
+        is_closed = extra is None and others is None
+        return _same_members(vars(one), vars(other)) and (is_closed or same(extra, others))
     if isinstance(one, dict):
-        return list(one) == list(other) and _all_same(one.values(), [other[name] for name in one])
+        return _same_members(one, other)
     if isinstance(one, list | tuple):
         return len(one) == len(other) and _all_same(one, other)
     if kind.__eq__ is _BY_IDENTITY:
@@ -133,6 +135,10 @@ def same(one: Any, other: Any) -> bool:
         return bool(one == other) or bool(one != one and other != other)
     except Exception:
         return True  # such as an array, which compares to another array
+
+
+def _same_members(one: dict[Any, Any], other: dict[Any, Any]) -> bool:
+    return list(one) == list(other) and _all_same(one.values(), other.values())  # in one order
 
 
 def _all_same(ones: Iterable[Any], others: Iterable[Any]) -> bool:
