@@ -269,3 +269,25 @@ def test_findings_are_plain_data() -> None:
     """Frozen, and equal by content."""
     (finding,) = lint(ToolExecutionPolicy(["pay"]))
     assert finding == LintFinding(severity="warning", where="tools.pay", message=finding.message)
+
+
+@pytest.mark.parametrize(
+    ("settings", "where", "message"),
+    [
+        ({"open": ("/filters",)}, None, ""),
+        ({"open": ("/filter",)}, "tools.t.open", "there is no parameter 'filter' there; did you mean 'filters'?"),
+        ({"open": ("to",)}, "tools.t.open", "nothing is free-form there"),
+        ({"open": ("filters",), "open_arguments": True}, "tools.t.open", "open_arguments opens everything"),
+        ({"opaque_patterns": ("/to",)}, None, ""),
+        ({"opaque_patterns": ("/filters",)}, "tools.t.opaque_patterns", "no pattern that cannot be checked"),
+        ({"opaque": ("to",)}, None, ""),
+        ({"opaque": ("too",)}, "tools.t.opaque", "there is no parameter 'too' there; did you mean 'to'?"),
+    ],
+)
+def test_settings_name_places_that_the_tool_has(settings: Any, where: str | None, message: str) -> None:
+    """And that mean something there."""
+    properties = {"filters": {"type": "object"}, "to": {"type": "string", "pattern": "(?=a)."}}
+    policy = ToolExecutionPolicy({"t": ToolSettings(risk="read_only", **settings)})
+    found = lint(policy, {"t": {"type": "object", "properties": properties}})
+    assert [finding.where for finding in found] == ([] if where is None else [where])
+    assert all(message in finding.message for finding in found)

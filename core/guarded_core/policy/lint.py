@@ -15,6 +15,9 @@ from guarded_core.rules.case import Action, Case, Rule
 from guarded_core.rules.patterns import is_glob, names_tool
 from guarded_core.rules.reach import missing, takes_number
 from guarded_core.rules.values import exact
+from guarded_core.tools.schema.document import read
+from guarded_core.tools.schema.placing import free_form, opaque_patterns
+from guarded_core.tools.schema.terms import CLOSED, terms_of
 
 __all__ = ["LintFinding", "lint"]
 
@@ -97,10 +100,33 @@ def _tools(policy: ToolExecutionPolicy, schemas: Mapping[str, Mapping[str, Any]]
             yield warning(where, "none of its rules is enforced")
         if policy.engine.blanket_denied_tools([name]):
             yield warning(where, "is allowed here, and denied by a rule: no call can pass")
+        if schemas is not None and name in schemas:
+            for setting, severity, message in _places(settings, schemas[name]):
+                yield LintFinding(severity=severity, where=f"{where}.{setting}", message=message)
         if schemas is not None and name not in schemas:
             yield warning(where, f"there is no such tool{did_you_mean(name, schemas)}")
     for name in sorted((schemas or {}).keys() - policy.tools):
         yield warning(f"tools.{name}", "is a known tool that the policy does not allow")
+
+
+def _places(settings: ToolSettings, schema: Mapping[str, Any]) -> Iterator[tuple[str, Severity, str]]:
+    """Settings that name places of the arguments: those that the tool does not have, or that change nothing there."""
+    root = read(schema)
+    for setting in ("open", "opaque_patterns", "opaque"):
+        for text in getattr(settings, setting):
+            if gap := missing(schema, Param.parse(text)):
+                yield setting, "error", f"{text!r}: there is no parameter {gap[0]!r} there{did_you_mean(*gap)}"
+            elif setting == "open" and free_form(root, terms_of((text,), (), False)) == free_form(root, CLOSED):
+                yield setting, "warning", f"{text!r} has no effect: nothing is free-form there"
+            elif setting == "opaque_patterns" and not _is_odd(root, text):
+                yield setting, "warning", f"{text!r} has no effect: it has no pattern that cannot be checked"
+    if settings.open_arguments and settings.open:
+        yield "open", "warning", "has no effect: open_arguments opens everything"
+
+
+def _is_odd(root: dict[str, Any], place: str) -> bool:
+    terms = terms_of((), (place,), False)
+    return any(terms.leaves_patterns_of(Param.parse(found).tokens) for found in opaque_patterns(root))
 
 
 def _patterns(rule: Rule) -> tuple[str, ...]:
