@@ -43,12 +43,14 @@ class Proposal:
         given: its arguments, taken apart.
         tool_call_id: the id that the model's message gave it; None where no message waits for an answer.
         sent: the model's message that it came with, where a graph's state shows it.
+        asks: why middleware has a person approve it.
         config, run_manager: upstream's, for the inner tool.
     """
 
     given: Given
     tool_call_id: str | None = None
     sent: Sent = field(default_factory=Sent)
+    asks: tuple[str, ...] = ()
     config: RunnableConfig
     run_manager: Any = None
 
@@ -140,8 +142,22 @@ class Gate(ToolPort):
             injected=arguments.injected,
             key=identity.key,
             notes=(STRIPPED,) if forged else (),
+            asks=proposal.asks,
         )
         return call, identity
+
+    def about_to_come(self, sent: Sent, asks: tuple[str, ...] = ()) -> Call | None:
+        """The call that a graph will make of the model's message, under the identity that it will have then.
+
+        None where it cannot be known before: a parser that needs what only a real call has, or a message without an id.
+        """
+        model, [said, *_] = self.arguments.model, sent.calls
+        if not sent.message_id or said["id"] is None or said["name"] != self.spec.name or (model and model.needs):
+            return None
+        proposal = Proposal(
+            given=self.arguments.split(said["args"]), tool_call_id=said["id"], sent=sent, asks=asks, config={}
+        )
+        return self._call(self.inner, proposal, is_awaited=True)[0]
 
     # What the pipeline asks of the tool
 

@@ -9,7 +9,13 @@ from langchain_core.tools import BaseTool, ToolException
 from pydantic import ValidationError
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from guarded_core.ground.errors import AnsweredByPerson, InvalidPayload, OutcomeUnknown, ToolExecutionError
+from guarded_core.ground.errors import (
+    AnsweredByPerson,
+    ApprovalRejected,
+    InvalidPayload,
+    OutcomeUnknown,
+    ToolExecutionError,
+)
 from guarded_core.ground.payload import PayloadLimits, PayloadRefused, PayloadTooLarge, freeze, is_json_text
 from guarded_langchain import compat
 from guarded_langchain.graph import steering
@@ -54,8 +60,17 @@ def denial(tool: BaseTool, error: ToolExecutionError | ToolCallDenied, tool_call
         tool_call_id=tool_call_id,
         name=tool.name,
         status="success" if answered else "error",
+        additional_kwargs=_decided(error),
     )
     return (message, None) if tool.response_format == "content_and_artifact" else message
+
+
+def _decided(error: ToolExecutionError) -> dict[str, Any]:
+    """What tells an interface that a person, not the tool, is why this message says what it says, as LangChain does."""
+    if not isinstance(error, ApprovalRejected):
+        return {}
+    decision = "respond" if isinstance(error, AnsweredByPerson) else "reject"
+    return {"lc_source": "hitl_interrupt_decision", "lc_data": {"decision": decision}}
 
 
 def _content(handler: Any, exception: Exception, text: str) -> Any:

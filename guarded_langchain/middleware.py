@@ -5,19 +5,25 @@ from __future__ import annotations
 import logging
 import warnings
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from threading import Lock
-from typing import Any
+from typing import Any, Literal, Self, TypeAlias, get_args
 
 from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.tools import BaseTool
 
+from guarded_core.approvals.request import ApprovalRequest
+from guarded_core.approvals.turns import off_the_loop
 from guarded_core.ground.errors import GuardConfigurationError, ToolExecutionError
 from guarded_core.guard import Guard
+from guarded_core.pipeline.call import Call
 from guarded_core.session import ToolExecutionContext
 from guarded_core.tools.spec import parse_risk, recorded_name
 from guarded_langchain import compat
+from guarded_langchain.gate import Gate
 from guarded_langchain.graph import compat as graph_compat
+from guarded_langchain.graph.identity import last_said, sent_in
+from guarded_langchain.graph.interrupt import InterruptApprover
 from guarded_langchain.messages import ToolCallDenied
 from guarded_langchain.runtime import handing_over
 from guarded_langchain.tool import GuardedTool, guard_tool
@@ -30,6 +36,9 @@ except ImportError as error:
 _log = logging.getLogger("guarded_langchain")
 
 _MAX_WRAPPED = 512
+
+ASKED_BY_APPLICATION = "asked_by_application"
+Ask: TypeAlias = Literal["call", "message"]
 
 
 class GuardMiddleware(AgentMiddleware[Any, Any, Any]):
@@ -48,13 +57,39 @@ class GuardMiddleware(AgentMiddleware[Any, Any, Any]):
     Args:
         guard: whose policy, trail and approvals count.
         context: a session to use instead of the current one.
+        ask: "call", each call asks when its turn comes, and calls beside it that need nobody run meanwhile; or
+            "message", the guard's InterruptApprover asks about all calls of one message of the model's in one
+            interrupt, before any of them runs, as LangChain's human in the loop does. A call that cannot be judged
+            before its turn asks then. Tools that a graph goes on with in another process are wrapped (`guard_tools`).
+        when: by tool, whether a person has to approve this call too; takes LangChain's ToolCallRequest, which has no
+            tool yet where a message asks. It adds questions to the policy's, and waives none.
+
+    Raises:
+        GuardConfigurationError: a setting that does not exist, or no approver of the guard's that asks so.
     """
 
-    def __init__(self, guard: Guard, *, context: ToolExecutionContext | None = None) -> None:
+    def __new__(cls, *args: Any, ask: Ask = "call", **settings: Any) -> Self:
+        """An agent has another node for what asks after the model's turn; one that asks by call needs none."""
+        kind: Any = _AskingByMessage if ask == "message" and cls is GuardMiddleware else cls
+        made: Self = super().__new__(kind)
+        return made
+
+    def __init__(
+        self,
+        guard: Guard,
+        *,
+        context: ToolExecutionContext | None = None,
+        ask: Ask = "call",
+        when: Mapping[str, Callable[[Any], bool]] | None = None,
+    ) -> None:
         super().__init__()
         guard.check_framework("langchain")
+        if ask not in get_args(Ask) or (ask == "message" and not isinstance(self, _AskingByMessage)):
+            raise GuardConfigurationError(f"ask is one of {', '.join(get_args(Ask))}; a subclass asks by call")
         self._guard = guard
         self._context = context
+        self._when = dict(when or {})
+        self._seen: dict[str, Gate] = {}
         self._lock = Lock()
         self._wrapped: OrderedDict[int, tuple[BaseTool, BaseTool | None]] = OrderedDict()
         self._has_warned = False
@@ -82,7 +117,7 @@ class GuardMiddleware(AgentMiddleware[Any, Any, Any]):
         guarded = self._guarded_request(request, handler)
         if guarded is None:
             return _answer(self._guard.refuse(**self._unknown(request)), request)
-        with handing_over(request.runtime):
+        with handing_over(request.runtime, self._asks(request)):
             return handler(guarded)
 
     async def awrap_tool_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
@@ -90,8 +125,19 @@ class GuardMiddleware(AgentMiddleware[Any, Any, Any]):
         guarded = self._guarded_request(request, handler)
         if guarded is None:
             return _answer(await self._guard.arefuse(**self._unknown(request)), request)
-        with handing_over(request.runtime):
+        with handing_over(request.runtime, self._asks(request)):
             return await handler(guarded)
+
+    def _asks(self, request: Any) -> tuple[str, ...]:
+        """Why a person has to approve this call, beside what the policy says."""
+        when = self._when.get(request.tool_call["name"])
+        if when is None:
+            return ()
+        try:
+            return (ASKED_BY_APPLICATION,) if when(request) else ()
+        except Exception as error:  # what cannot be told is asked about
+            _log.error("when failed: %s", type(error).__name__)
+            return (ASKED_BY_APPLICATION,)
 
     # What is shown
 
@@ -107,6 +153,8 @@ class GuardMiddleware(AgentMiddleware[Any, Any, Any]):
                     shown.append(tool)
             elif (guarded := self._guarded(tool)) is not None and self._is_visible(guarded.name, context):
                 shown.append(guarded)
+                if isinstance(guarded, GuardedTool):
+                    self._seen[guarded.name] = guarded._gate
         return request.override(tools=shown)
 
     def _is_visible(self, name: str, context: ToolExecutionContext | None) -> bool:
@@ -178,6 +226,59 @@ class GuardMiddleware(AgentMiddleware[Any, Any, Any]):
         calls = [call for message in said if isinstance(message, AIMessage) for call in message.invalid_tool_calls]
         whose = {"context": self._context, "runtime": request.runtime, "unreadable": True}
         return [{"name": call["name"] or "", "arguments": call["args"] or "", **whose} for call in calls]
+
+
+class _AskingByMessage(GuardMiddleware):
+    """Asks after the model's turn, about all calls of its message at once; see `GuardMiddleware`, `ask`."""
+
+    def __init__(self, guard: Guard, **settings: Any) -> None:
+        super().__init__(guard, **settings)
+        found = [each for each in guard.approvers() if isinstance(each, InterruptApprover)]
+        if not found:
+            raise GuardConfigurationError('ask="message" needs an InterruptApprover among the guard\'s approvers')
+        self._approver = found[0]
+
+    @property
+    def name(self) -> str:
+        """As an agent's graph names its node."""
+        return GuardMiddleware.__name__
+
+    def after_model(self, state: Any, runtime: Any) -> None:
+        """Interrupt the graph until people have decided all of the message's calls that need them."""
+        place, calls = graph_compat.current_place(), self._about_to_come(state, runtime)
+        if place is None or not (asked := self._asked(calls)):
+            return
+        refusal = self._approver.put_together(asked, place.shown())
+        if asked := self._asked(calls):  # what a person changed is judged anew
+            self._approver.show_together(place, asked, refusal)
+
+    async def aafter_model(self, state: Any, runtime: Any) -> None:
+        """As `after_model`, awaiting."""
+        place, calls = graph_compat.current_place(), self._about_to_come(state, runtime)
+        if place is None or not (asked := await self._aasked(calls)):
+            return
+        refusal = await off_the_loop(self._approver.put_together, asked, await place.ashown())
+        if asked := await self._aasked(calls):
+            await off_the_loop(self._approver.show_together, place, asked, refusal)
+
+    def _asked(self, calls: list[Call]) -> list[ApprovalRequest]:
+        return [request for call in calls if (request := self._guard.propose(call)) is not None]
+
+    async def _aasked(self, calls: list[Call]) -> list[ApprovalRequest]:
+        return [request for call in calls if (request := await self._guard.apropose(call)) is not None]
+
+    def _about_to_come(self, state: Any, runtime: Any) -> list[Call]:
+        message = last_said(state["messages"])
+        calls: dict[str, Call] = {}
+        for said in message.tool_calls if message else ():
+            gate = self._seen.get(said["name"]) or self._guard.port(said["name"])
+            if message is None or not isinstance(gate, Gate) or said["id"] is None or said["id"] in calls:
+                continue
+            request = graph_compat.tool_call_request(said, state, runtime)
+            call = gate.about_to_come(sent_in(message, said["id"]), self._asks(request))
+            if call is not None:
+                calls[said["id"]] = call
+        return list(calls.values())
 
 
 def _answer(error: ToolExecutionError, request: Any) -> ToolMessage:

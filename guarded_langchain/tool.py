@@ -23,7 +23,7 @@ from guarded_langchain.arguments import is_json
 from guarded_langchain.gate import Gate, Proposal
 from guarded_langchain.graph import compat as graph_compat
 from guarded_langchain.graph.identity import sent_call
-from guarded_langchain.runtime import handed_over
+from guarded_langchain.runtime import asked_for, handed_over
 
 if TYPE_CHECKING:
     _Base: TypeAlias = BaseTool
@@ -128,6 +128,7 @@ class GuardedTool(_Base):
             given=given,
             tool_call_id=tool_call_id,
             sent=sent_call(given.runtime, tool_call_id),
+            asks=asked_for(tool_call_id),
             config=config if own_config is None else own_config,
             run_manager=run_manager,
         )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast, overload
 
 from guarded_core.approvals.approver import Approver, in_turn
 from guarded_core.approvals.decisions import Approvals
+from guarded_core.approvals.request import ApprovalRequest
 from guarded_core.audit.chain import AuditKeys, KeysLike
 from guarded_core.audit.event import AuditEvent
 from guarded_core.audit.memory import InMemoryToolAuditTrail
@@ -23,7 +24,7 @@ from guarded_core.ground.errors import DuplicateTool, GuardConfigurationError, I
 from guarded_core.ground.shown import Shown
 from guarded_core.ground.wording import counted
 from guarded_core.pipeline.call import Authority, Call
-from guarded_core.pipeline.flow import enforce, refusal
+from guarded_core.pipeline.flow import enforce, propose, refusal
 from guarded_core.pipeline.steps import Flow, Services, arun, recorded, run
 from guarded_core.policy.policy import DEFAULT_MAX_CALLS, ToolExecutionPolicy
 from guarded_core.preview.coverage import Coverage, coverage
@@ -527,6 +528,25 @@ class Guard(Shown):
     async def arun(self, call: Call) -> Any:
         """Take `call` through the pipeline, awaiting; for adapters."""
         return await arun(enforce(call, self.authority), self._services)
+
+    def propose(self, call: Call) -> ApprovalRequest | None:
+        """Keep the question that `call`, which is about to come, will ask, without spending anything; for adapters.
+
+        None where no person is asked about it, or one has decided already.
+        """
+        return run(propose(call, self.authority), self._services)
+
+    async def apropose(self, call: Call) -> ApprovalRequest | None:
+        """As `propose`, awaiting."""
+        return await arun(propose(call, self.authority), self._services)
+
+    def approvers(self) -> tuple[Approver, ...]:
+        """Who is asked, in order; for adapters."""
+        return () if self._approver is None else self._approver.approvers
+
+    def port(self, name: str) -> ToolPort | None:
+        """How the registered tool of that name is reached; for adapters."""
+        return self._ports.get(name)
 
     def refuse(
         self,

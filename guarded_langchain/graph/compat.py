@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import importlib.util
+import inspect
 import itertools
 import sys
 from collections.abc import Iterator
@@ -35,6 +36,7 @@ try:
     from langgraph.config import get_config
     from langgraph.errors import GraphBubbleUp, GraphInterrupt
     from langgraph.prebuilt import InjectedState, InjectedStore, ToolNode, ToolRuntime
+    from langgraph.prebuilt.tool_node import ToolCallRequest
     from langgraph.runtime import get_runtime
     from langgraph.types import Command, Interrupt
 except ImportError:  # LangGraph is optional: without it there is no graph to pause, and nothing that injects
@@ -44,6 +46,7 @@ else:
     HAS_LANGGRAPH = True
     # Interrupts and parent commands: a graph's control flow, never a tool's failure.
     SIGNALS = (GraphBubbleUp,)
+_SHOWS_SCHEMAS = HAS_LANGGRAPH and "response_schema" in inspect.signature(Interrupt.__init__).parameters
 
 
 def state_fields(tool: BaseTool) -> dict[str, str | None]:
@@ -256,9 +259,19 @@ def _task_id(segment: str) -> str:
     return segment.rpartition(":")[2]
 
 
-def graph_interrupt(*shown: tuple[Any, str]) -> BaseException:
-    """The signal that pauses a graph and shows these values, each under its id; with none, it only pauses."""
-    return GraphInterrupt(tuple(Interrupt(value=value, id=id) for value, id in shown))
+def graph_interrupt(*shown: tuple[Any, str, dict[str, Any] | None]) -> BaseException:
+    """The signal that pauses a graph and shows these values, each under its id; with none, it only pauses.
+
+    Args:
+        shown: value, id and the JSON Schema of an answer, which LangGraph before 1.2.13 does not show.
+    """
+    return GraphInterrupt(tuple(_interrupt(*each) for each in shown))
+
+
+def _interrupt(value: Any, id: str, schema: dict[str, Any] | None) -> Any:
+    if schema is None or not _SHOWS_SCHEMAS:
+        return Interrupt(value=value, id=id)
+    return Interrupt(value=value, id=id, response_schema=schema)
 
 
 @contextmanager
@@ -294,6 +307,19 @@ def own_scratchpad(config: RunnableConfig, tool_call_id: str | None, *, hides_re
         yield changed
     finally:
         var_child_runnable_config.reset(token)
+
+
+def tool_call_request(tool_call: Any, state: Any, runtime: Any) -> Any:
+    """What middleware is asked about a call before its tool is known, as LangChain's human in the loop makes it."""
+    own = ToolRuntime(
+        state=state,
+        context=runtime.context,
+        config=get_config(),
+        stream_writer=runtime.stream_writer,
+        tool_call_id=tool_call["id"],
+        store=runtime.store,
+    )
+    return ToolCallRequest(tool_call=tool_call, tool=None, state=state, runtime=own)
 
 
 def is_tool_node(held: object) -> bool:

@@ -42,11 +42,19 @@ def sent_call(runtime: Any, tool_call_id: str | None) -> Sent:
     """The calls of that id in the model's last message, as a graph's state has it; none where it cannot be seen."""
     if runtime is None or tool_call_id is None:
         return Sent()
-    for message in reversed(messages_of(runtime)):
-        if isinstance(message, AIMessage):
-            found = [(n, call) for n, call in enumerate(message.tool_calls) if call["id"] == tool_call_id]
-            return Sent(tuple(call for _, call in found), message.id, found[0][0]) if found else Sent()
-    return Sent()
+    message = last_said(messages_of(runtime))
+    return Sent() if message is None else sent_in(message, tool_call_id)
+
+
+def last_said(messages: list[Any]) -> AIMessage | None:
+    """The model's last message of these."""
+    return next((message for message in reversed(messages) if isinstance(message, AIMessage)), None)
+
+
+def sent_in(message: AIMessage, tool_call_id: str) -> Sent:
+    """The calls of that id in `message`."""
+    found = [(n, call) for n, call in enumerate(message.tool_calls) if call["id"] == tool_call_id]
+    return Sent(tuple(call for _, call in found), message.id, found[0][0]) if found else Sent()
 
 
 def messages_of(runtime: Any) -> list[Any]:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Sequence
-from copy import deepcopy
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from guarded_core.approvals.approver import Attached, CannotAsk
-from guarded_core.approvals.card import request_text
 from guarded_core.approvals.decisions import Approvals
 from guarded_core.approvals.request import Answer, ApprovalRequest, RequestState
 from guarded_core.approvals.turns import off_the_loop
 from guarded_core.ground.errors import GuardConfigurationError, InvalidApproval
-from guarded_langchain.graph import compat, replies, resumes
+from guarded_langchain.graph import compat, replies, resumes, shapes
 from guarded_langchain.graph.replies import REPLY_KINDS, ReplyKind
 
 if TYPE_CHECKING:
@@ -22,7 +21,10 @@ if TYPE_CHECKING:
 
 Format: TypeAlias = Literal["hitl", "agent_inbox"]
 
+_log = logging.getLogger("guarded_langchain")
+
 _MAX_KEPT = 512
+_NOBODY = "nobody is known to have sent it who may answer"
 _BY_ID = "it has to name the question: resume with the reply under the interrupt's id"
 # A graph that is entered again after a crash may have lost its checkpoints, once.
 _MAX_PLACES = 2
@@ -53,8 +55,9 @@ class InterruptApprover(Attached):
             LangGraph's runtime, and returns None for nobody who may answer.
         answers: "any", or "by_id" to take no bare reply: one that is sent a second time would answer the next question.
             "any" needs LangGraph 1.2.13.
-        decisions: what a person is offered; "edit" runs the call with other arguments, judged afresh, and "respond"
-            answers in the tool's place.
+        decisions: what a person is offered, for all tools or by tool (all of them, for tools that are not named);
+            "edit" runs the call with other arguments, judged afresh, and "respond" answers in the tool's place.
+        describe: the application's own words about a request, which stand above it; they are drawn as payloads are.
 
     Raises:
         GuardConfigurationError: a setting that does not exist, or that the installed LangGraph cannot serve.
@@ -70,24 +73,28 @@ class InterruptApprover(Attached):
         serial: bool = True,
         identify: Callable[[Runtime[Any]], str | None] | None = None,
         answers: Literal["any", "by_id"] = "any",
-        decisions: Sequence[ReplyKind] = REPLY_KINDS,
+        decisions: Sequence[ReplyKind] | Mapping[str, Sequence[ReplyKind]] = REPLY_KINDS,
+        describe: Callable[[ApprovalRequest], str] | None = None,
     ) -> None:
         super().__init__()
         if not compat.HAS_LANGGRAPH:
             raise ImportError('InterruptApprover needs LangGraph: pip install "guarded-tools[langgraph]"')
-        _check("format", format, _SHAPES)
+        _check("format", format, shapes.SHAPES)
         _check("answers", answers, ("any", "by_id"))
-        for decision in decisions or ("none",):
-            _check("a decision", decision, REPLY_KINDS)
+        offered = dict(decisions) if isinstance(decisions, Mapping) else {"": decisions}
+        for kinds in offered.values():
+            for decision in kinds or ("none",):
+                _check("a decision", decision, REPLY_KINDS)
         if identify is not None and answers == "any" and not compat.TAKES_BARE_VALUES:
             raise GuardConfigurationError(
                 'LangGraph before 1.2.13 refuses bare replies beside parallel calls: update it, or set answers="by_id"'
             )
-        self._shape = _SHAPES[format]
+        self._shape = shapes.SHAPES[format]
+        self._describe = describe
         self._serial = serial
         self._identify = identify
         self._takes_bare = answers == "any"
-        self._decisions = tuple(decisions)
+        self._decisions = {tool: tuple(kinds) for tool, kinds in offered.items()}
         self._lock = threading.Lock()
         self._open: OrderedDict[tuple[str, str], tuple[ApprovalRequest, str]] = OrderedDict()
         self._places: OrderedDict[tuple[Any, ...], set[str]] = OrderedDict()
@@ -111,7 +118,7 @@ class InterruptApprover(Attached):
             shown, where = self._show(place, request, interrupts)
             if shown.id == request.id or self.is_waiting(shown.id):
                 resumes.show(shown.id)
-                question = self._shape(shown, self._decisions, refusals.get(shown.id)), shown.id
+                question = self._question([shown], refusals.get(shown.id))
                 # An interrupt that this task has shown stays until there is another one.
                 is_old = any(one.task == place.task and one.id != shown.id for one in interrupts)
                 raise compat.graph_interrupt(*(() if place.is_apart(where) and not is_old else (question,)))
@@ -148,25 +155,104 @@ class InterruptApprover(Attached):
                 refusals[request_id] = refusal
         return refusals
 
-    def _is_seen(self, asked: ApprovalRequest, resume: resumes.Resume) -> bool:
+    def _is_seen(self, asked: ApprovalRequest, resume: resumes.Resume, question_id: str | None = None) -> bool:
         """Whether the question was there before the reply was sent."""
-        seen = resume.is_later_than(asked.id)
+        seen = resume.is_later_than(question_id or asked.id)
         if seen is None:  # another process has shown it: by the store's clock
             seen = asked.created_ns <= self.store.now_ns() - resume.age_ns
         return seen
 
+    def _allowed(self, tool: str) -> tuple[ReplyKind, ...]:
+        return self._decisions.get(tool) or self._decisions.get("") or REPLY_KINDS
+
+    def _question(
+        self, asked: Sequence[ApprovalRequest], refusal: str | None
+    ) -> tuple[Any, str, dict[str, Any] | None]:
+        """The value of an interrupt about these, its id, and the schema of an answer."""
+        drawn = [shapes.Drawn(request, self._allowed(request.tool), self._said_of(request)) for request in asked]
+        return self._shape(drawn, refusal)
+
+    def _said_of(self, request: ApprovalRequest) -> str:
+        if self._describe is None:
+            return ""
+        try:
+            return str(self._describe(request))
+        except Exception as error:  # the question stands without it; its text may quote the payload
+            _log.error("describe failed: %s", type(error).__name__)
+            return ""
+
+    # Several calls of one message, in one interrupt; GuardMiddleware(ask="message") asks so
+
+    def put_together(self, asked: Sequence[ApprovalRequest], interrupts: Sequence[compat.Shown]) -> str | None:
+        """Put what this run was resumed with where decisions are; why not, where it is no answer to all of them."""
+        resume = resumes.current() if self._identify else None
+        if resume is None:
+            return None
+        questions = {shapes.question_id([request.id for request in asked]): [request.id for request in asked]}
+        questions |= {one.id: ids for one in interrupts if (ids := shapes.asked_in(one))}
+        own = {request.id for request in asked}
+        refusal = None
+        for question_id in [each for each, ids in questions.items() if not own.isdisjoint(ids)]:
+            if resume.is_by_id and question_id in resume.value:
+                refusal = self._put_each(questions[question_id], resume.value[question_id])
+            elif not resume.is_by_id and self._is_meant(question_id, asked, interrupts, resume):
+                refusal = self._put_each(questions[question_id], resume.value) if self._takes_bare else _BY_ID
+        return refusal
+
+    def _is_meant(
+        self,
+        question_id: str,
+        asked: Sequence[ApprovalRequest],
+        interrupts: Sequence[compat.Shown],
+        resume: resumes.Resume,
+    ) -> bool:
+        """Whether a bare reply is to this question: the only one that was shown, when it was sent."""
+        last = max(asked, key=lambda request: request.created_ns)
+        return {one.id for one in interrupts} == {question_id} and self._is_seen(last, resume, question_id)
+
+    def _put_each(self, request_ids: Sequence[str], reply: Any) -> str | None:
+        """Decide each as the reply says, once all of it is an answer; why not, where it is none."""
+        by, answers, now_ns = self._sender(), [], self.store.now_ns()
+        if by is None:
+            return _NOBODY
+        try:
+            for request_id, said in zip(request_ids, replies.several(reply, len(request_ids)), strict=True):
+                asked = self.store.request(request_id)
+                if asked is not None and asked.state is RequestState.PENDING:  # otherwise somebody was first
+                    answer = replies.read(said, asked, by, self._allowed(asked.tool))
+                    answers.append((asked, answer))
+                    check = asked.voted if answer.arguments is None else asked.edited
+                    check(answer, now_ns=now_ns)
+            for asked, answer in answers:
+                Approvals(self.store).answer(asked.id, answer)
+        except (replies.RefusedReply, InvalidApproval) as refusal:
+            return str(refusal)
+        return None
+
+    def show_together(self, place: compat.Place, asked: Sequence[ApprovalRequest], refusal: str | None) -> None:
+        """Interrupt the graph with all of them."""
+        known = [request for request in asked if self._is_known_again(place, request)]
+        if known:  # of the others each call says itself that the graph keeps no checkpoints
+            question = self._question(known, refusal)
+            resumes.show(question[1])
+            raise compat.graph_interrupt(question)
+
     def _put(self, asked: ApprovalRequest, reply: Any) -> str | None:
         """Decide as the reply says; why not, where it is not an answer."""
-        runtime = compat.current_runtime()
-        by = self._identify(runtime) if self._identify and runtime else None
+        by = self._sender()
         if by is None:
-            return "nobody is known to have sent it who may answer"
+            return _NOBODY
         try:
-            answer = replies.read(reply, asked, by, self._decisions)
+            answer = replies.read(reply, asked, by, self._allowed(asked.tool))
             Approvals(self.store).answer(asked.id, answer)
         except (replies.RefusedReply, InvalidApproval) as refusal:
             return str(refusal)
         return None
+
+    def _sender(self) -> str | None:
+        """Who sent what this run was resumed with."""
+        runtime = compat.current_runtime()
+        return self._identify(runtime) if self._identify and runtime else None
 
     def _show(
         self, place: compat.Place, request: ApprovalRequest, interrupts: Sequence[compat.Shown]
@@ -223,42 +309,3 @@ def _pausable(request: ApprovalRequest) -> compat.Place:
 def _check(name: str, value: str, known: Collection[str]) -> None:
     if value not in known:
         raise GuardConfigurationError(f"{name} is one of {', '.join(known)}")
-
-
-def _hitl(request: ApprovalRequest, decisions: Sequence[ReplyKind], refusal: str | None) -> dict[str, Any]:
-    return {
-        "action_requests": [
-            {"name": request.tool, "args": deepcopy(request.arguments), "description": _text(request, refusal)}
-        ],
-        "review_configs": [{"action_name": request.tool, "allowed_decisions": list(decisions)}],
-        **_binding(request),
-    }
-
-
-def _agent_inbox(request: ApprovalRequest, decisions: Sequence[ReplyKind], refusal: str | None) -> list[dict[str, Any]]:
-    return [
-        {
-            "action_request": {"action": request.tool, "args": deepcopy(request.arguments)},
-            "config": {
-                "allow_accept": "approve" in decisions,
-                "allow_ignore": "reject" in decisions,
-                "allow_edit": "edit" in decisions,
-                "allow_respond": "respond" in decisions,
-            },
-            "description": _text(request, refusal),
-            **_binding(request),
-        }
-    ]
-
-
-def _text(request: ApprovalRequest, refusal: str | None) -> str:
-    """The question for interfaces that draw a description as Markdown."""
-    text = request_text(request, medium="markdown")
-    return text if refusal is None else f"The last reply was not taken: {refusal}.\n\n{text}"
-
-
-def _binding(request: ApprovalRequest) -> dict[str, Any]:
-    return {"request_id": request.id, "tool_call_id": request.tool_call_id, "digest": request.digest}
-
-
-_SHAPES = {"hitl": _hitl, "agent_inbox": _agent_inbox}

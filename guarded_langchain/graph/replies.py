@@ -34,6 +34,18 @@ class RefusedReply(Exception):
     """A reply that is not an answer to the question; the text says why, and quotes nothing of it."""
 
 
+def several(reply: Any, count: int) -> list[Any]:
+    """The decisions in a reply to a question about that many calls. Raises RefusedReply unless it has one for each."""
+    if isinstance(reply, dict) and reply.keys() == {"decisions"}:
+        reply = reply["decisions"]
+    decisions = [reply] if isinstance(reply, dict) else reply
+    if not isinstance(decisions, list):
+        raise RefusedReply('it is not a list of decisions, such as {"decisions": [{"type": "approve"}]}')
+    if len(decisions) != count:
+        raise RefusedReply(f"it has {len(decisions)} decisions, and the question takes {count}")
+    return decisions
+
+
 def read(reply: Any, request: ApprovalRequest, by: str, allowed: tuple[ReplyKind, ...] = REPLY_KINDS) -> Answer:
     """The answer that `reply` is to `request`.
 
@@ -51,6 +63,8 @@ def read(reply: Any, request: ApprovalRequest, by: str, allowed: tuple[ReplyKind
         if name in said and said[name] != getattr(request, "id" if name == "request_id" else name):
             raise RefusedReply(f"it names another {name}")
     decision = _MEANT.get(said.get("type")) if isinstance(said.get("type"), str) else None
+    if decision not in ("reject", "respond") and not said.keys() <= _KNOWN:  # one may have been meant to change it
+        raise RefusedReply("it has keys that no decision has")
     if decision is None:
         raise RefusedReply("it has no known type: approve, edit, reject or respond")
     if decision not in allowed:
@@ -85,8 +99,6 @@ def _only(reply: Any) -> dict[str, Any]:
         reply = reply[0]
     if not isinstance(reply, dict):
         raise RefusedReply('it is not a decision, such as {"type": "approve"}')
-    if not reply.keys() <= _KNOWN:
-        raise RefusedReply("it has keys that no decision has")
     return reply
 
 

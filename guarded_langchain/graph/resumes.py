@@ -112,7 +112,7 @@ def _is_for_guard(shown: Sequence[compat.Shown]) -> bool:
 def is_question(interrupt: Any) -> bool:
     """Whether an interrupt is a guard's: then its id is the request's."""
     value = interrupt.value[0] if isinstance(interrupt.value, list) and interrupt.value else interrupt.value
-    return isinstance(value, dict) and value.get("request_id") == interrupt.id
+    return isinstance(value, dict) and interrupt.id in (value.get("request_id"), value.get("question_id"))
 
 
 @cache

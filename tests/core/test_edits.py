@@ -8,6 +8,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,14 @@ SPEC = ToolSpec.of(
 SENT = {"cents": 900, "to": "Ann", "currency": "EUR"}
 EDIT = {"cents": 500, "to": "Ann", "currency": "EUR"}
 INCOMPLETE = {"cents": 500, "to": "Ann"}
+COMPUTED = {**INCOMPLETE, "currency": "CHF"}  # what no schema declares, and nobody was shown
+
+
+def computing(arguments: dict[str, Any]) -> dict[str, Any]:
+    """A tool's own parser that fills in what it finds out at that moment."""
+    return {"currency": "CHF", **arguments}
+
+
 CANARY = "canary-5f1e7b"
 KEY = CallKey(position="thread-1/tools", tool_call_id="call-1")
 OTHER_KEY = replace(KEY, tool_call_id="call-2")
@@ -466,17 +475,50 @@ class TestAskedAgain:
     """What a person wrote is not always what would run."""
 
     def test_a_default_is_missing(self, key: CallKey | None) -> None:
-        """Where a default completes what the person wrote, the whole is asked about once more, and runs."""
+        """A default that was shown, or is declared, completes what the person wrote: asked once, recorded whole."""
+        for sent in (SENT, {**SENT, "currency": "CHF"}):
+            desk = Desk(saying(arguments=INCOMPLETE))
+            assert desk.call(key, arguments=sent) == "paid 500"
+            first, written, whole = desk.guard.store.requests()
+            assert (first.arguments, written.arguments, whole.arguments) == (sent, INCOMPLETE, EDIT)
+            assert (first.replaced_by, written.replaced_by, whole.replaces) == (written.id, whole.id, written.id)
+            assert (whole.approvers, whole.state) == (("kim",), RequestState.CONSUMED)
+            assert (desk.ran, desk.outcomes) == ([EDIT], RAN_EDITED)
+            assert desk.trail.events[-1].approved_by == ("kim",)
+
+    def test_a_default_is_missing_where_two_are_needed(self) -> None:
+        """The vote of who changed it counts for the whole, which the second person is shown."""
+        asked: list[ApprovalRequest] = []
+
+        def lee(request: ApprovalRequest) -> Answer:
+            asked.append(request)
+            return Answer(by="lee", approve=True)
+
+        kim = CallbackApprover(lambda request: Answer(by="kim", approve=True, arguments=INCOMPLETE), by="kim")
+        desk = Desk([kim, CallbackApprover(lee, by="lee")], approvals=2)
+        assert desk.call() == "paid 500"
+        assert [(request.arguments, request.approvers) for request in asked] == [(EDIT, ("kim",))]
+        assert desk.trail.events[-1].approved_by == ("kim", "lee")
+
+    def test_what_is_changed_is_no_default(self) -> None:
+        """A value that the tool makes another one of was not approved as it would run, default or not."""
+        approver = ScriptedApprover([Answer(by="kim", approve=True, arguments=INCOMPLETE), False], by="lee")
+        with pytest.raises(ApprovalRejected):
+            Desk(approver).call(complete=lambda arguments: {**arguments, "cents": 501, "currency": "EUR"})
+        assert [request.arguments["cents"] for request in approver.asked] == [501, 501]
+
+    def test_a_computed_value_is_missing(self, key: CallKey | None) -> None:
+        """Where the tool computes what completes it, the whole is asked about once more, and runs."""
         approver = ScriptedApprover([Answer(by="kim", approve=True, arguments=INCOMPLETE), True], by="lee")
         desk = Desk(approver)
-        assert desk.call(key) == "paid 500"
-        assert [request.arguments for request in approver.asked] == [SENT, EDIT]
+        assert desk.call(key, complete=computing) == "paid 500"
+        assert [request.arguments for request in approver.asked] == [SENT, COMPUTED]
         first, second = approver.asked
         _, written, whole = desk.guard.store.requests()
         assert (written.arguments, written.replaces) == (INCOMPLETE, first.id)
         assert (second.id, second.replaces, second.votes) == (whole.id, written.id, ())
         assert (written.state, written.replaced_by) == (RequestState.EDITED, whole.id)
-        assert desk.ran == [EDIT]
+        assert desk.ran == [COMPUTED]
         assert desk.outcomes == [("asked", None), *RAN_EDITED]
         assert desk.trail.events[-1].approved_by == ("lee",)
 
@@ -501,10 +543,10 @@ class TestAskedAgain:
         desk = Desk(approver, store=Raced())
         if other is not RequestState.EDITED:
             with pytest.raises(ApprovalRejected):
-                desk.call()
+                desk.call(complete=computing)
             assert desk.ran == []
             return
-        assert desk.call() == "paid 400"
+        assert desk.call(complete=computing) == "paid 400"
         assert [request.arguments for request in approver.asked] == [SENT, EDIT | {"cents": 400}]
 
     def test_an_application_sets_some(self, key: CallKey | None) -> None:
@@ -523,17 +565,17 @@ class TestAskedAgain:
         """Each of the two questions may be answered between two entries of the call."""
         desk = Desk(Waiting())
         desk.edited(arguments=INCOMPLETE)
-        whole = desk.asked()
-        assert whole.arguments == EDIT
+        whole = desk.asked(complete=computing)
+        assert whole.arguments == COMPUTED
         desk.approvals.decide(whole.id, by="lee", approve=True)
-        assert [desk.call(), desk.call()] == ["paid 500"] * 2
-        assert (desk.ran, desk.outcomes) == ([EDIT], [("asked", None), *RAN_EDITED, REPLAYED])
+        assert [desk.call(complete=computing), desk.call(complete=computing)] == ["paid 500"] * 2
+        assert (desk.ran, desk.outcomes) == ([COMPUTED], [("asked", None), *RAN_EDITED, REPLAYED])
 
     def test_code_that_never_says_yes(self, way: Any) -> None:
         """An approver that gives the same incomplete arguments for ever ends as a call that nobody approved."""
-        desk = Desk(saying(arguments=INCOMPLETE))
+        desk, numbers = Desk(saying(arguments=INCOMPLETE)), count()
         with pytest.raises(HumanApprovalRequired):
-            desk.call(way=way)
+            desk.call(way=way, complete=lambda arguments: {**arguments, "currency": f"X{next(numbers)}"})
         assert (desk.ran, desk.outcomes.count(("asked", None))) == ([], 17)
 
 

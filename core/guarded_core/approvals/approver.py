@@ -170,10 +170,14 @@ class Attached(BaseApprover):
 
 
 class InTurn(BaseApprover):
-    """Several approvers as one; see `in_turn`."""
+    """Several approvers as one; see `in_turn`.
+
+    Attributes:
+        approvers: all of them, in order.
+    """
 
     def __init__(self, approvers: tuple[BaseApprover, ...], kinds: str) -> None:
-        self._approvers = approvers
+        self.approvers = approvers
         self._kinds = kinds
 
     def ask(self, request: ApprovalRequest) -> Answer | None:
@@ -204,14 +208,14 @@ class InTurn(BaseApprover):
 
     def check_framework(self, framework: str) -> None:
         """Raises GuardConfigurationError where no approver serves that framework, "langchain" or "llamaindex"."""
-        if not any(served is None or framework in served for served in (one.frameworks for one in self._approvers)):
+        if not any(served is None or framework in served for served in (one.frameworks for one in self.approvers)):
             raise GuardConfigurationError(
                 f"{self._kinds} cannot ask anybody about a tool of {framework}; add one that can"
             )
 
     def _left(self, request: ApprovalRequest) -> list[BaseApprover]:
         voters = {vote.by for vote in request.votes}
-        return [approver for approver in self._approvers if approver.by not in voters]
+        return [approver for approver in self.approvers if approver.by not in voters]
 
 
 def _check_somebody_was_asked(failures: list[CannotAsk], asked: list[BaseApprover]) -> None:

@@ -116,6 +116,8 @@ class ApprovalRequest(Shown):
         risk: of the tool.
         reasons: why a person is asked: the risk, or the names of the rules that ask.
         arguments: the effective arguments, whole; of those that the application set, which may be secret, the name.
+        written: the arguments as the model sent them, where those are others; None otherwise.
+        changed_from: the effective arguments that a person was shown when they changed them to these.
         required: how many distinct people have to say yes.
         self_approval: whether the principal's own chain may decide.
         created_ns, expires_ns: ns since the epoch.
@@ -142,6 +144,8 @@ class ApprovalRequest(Shown):
     risk: ToolRisk | None = None
     reasons: tuple[str, ...] = ()
     arguments: Any = field(default=None, repr=False)
+    written: Any = field(default=None, repr=False)
+    changed_from: Any = field(default=None, repr=False)
     required: int = 1
     self_approval: bool = False
     grantable: Offer | None = None
@@ -241,6 +245,7 @@ class ApprovalRequest(Shown):
             id=new_id(),
             arguments=given.copy(),
             digest=given.digest,
+            changed_from=self.arguments,
             created_ns=now_ns,
             votes=(),
             replaces=self.id,

@@ -78,6 +78,7 @@ class Call:
         injected: what code gives of the arguments that are not the model's, as far as it is known before the call.
         key: the call's durable key, where the framework gives one.
         notes: what the trail says beside the call, as codes of Noted events: stripped arguments.
+        asks: why the entry has a person approve it, beside what the policy says.
     """
 
     tool: str
@@ -89,3 +90,4 @@ class Call:
     injected: Mapping[str, Any] | None = None
     key: CallKey | None = None
     notes: tuple[str, ...] = ()
+    asks: tuple[str, ...] = ()

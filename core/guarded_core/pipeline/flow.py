@@ -85,6 +85,32 @@ def refusal(call: Call, authority: Authority) -> Flow[ToolExecutionError]:
     raise AssertionError("a call without a tool was not refused")
 
 
+def propose(call: Call, authority: Authority) -> Flow[ApprovalRequest | None]:
+    """Judge a call that is about to come, and keep the question that it will ask; nothing is spent, and nobody asked.
+
+    The value is that question, while it waits for a person. Whatever refuses the call does so when it comes.
+    """
+    record = open_record(call, authority)
+    found: Found | None = None
+    for _ in range(_MAX_CONFLICTS):
+        verdict = yield from judge(record, found)
+        if not isinstance(verdict, Verdict) or verdict.ask is None:
+            return None
+        request = verdict.ask
+        found = replace(verdict.found, requests=(request,))
+        if verdict.is_new:
+            try:
+                answered_first = yield from _keep(record, found, request)
+            except ToolExecutionError:
+                return None
+            if answered_first is not None:
+                found = answered_first
+                continue
+        if request.state is RequestState.PENDING:
+            return request
+    return None
+
+
 def _admit(record: CallRecord, notes: list[str]) -> Flow[Admission | Replay | Refusal]:
     """Steps 1 to 9: judge, ask, judge again, commit."""
     found: Found | None = None
@@ -136,6 +162,8 @@ def _ask(record: CallRecord, found: Found, verdict: Verdict, request: ApprovalRe
         edited_first = yield from _keep(record, found, request)
         if edited_first is not None:
             return edited_first
+        if request.state is not RequestState.PENDING:  # who changed it has said yes to all of this
+            return found
     try:
         answer = yield from Ask(request)
         if answer is not None and not isinstance(answer, Answer):
@@ -207,7 +235,8 @@ def _keep(record: CallRecord, found: Found, request: ApprovalRequest) -> Flow[Fo
     if answered is not None:
         _stop_where_refused(record, found, answered)
         return replace(found, edit=answered, effective=None)
-    yield from _record(record.event(Outcome.ASKED, found, rules=request.reasons, requests=found.requests))
+    if request.state is RequestState.PENDING:
+        yield from _record(record.event(Outcome.ASKED, found, rules=request.reasons, requests=found.requests))
     return None
 
 

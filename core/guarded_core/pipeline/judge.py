@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from guarded_core.approvals.completion import is_completed
 from guarded_core.approvals.grant import GrantUse
 from guarded_core.approvals.grantable import Offer
 from guarded_core.approvals.request import (
@@ -415,7 +416,7 @@ def _apply_rules(record: CallRecord, found: Found, facts: Facts) -> tuple[Reserv
     reasons = tuple([ask.policy_name for ask in judgement.asks])
     if facts.risk.needs_approval and not (judgement.proven and facts.settings.approval == "unproven"):
         reasons = (f"risk:{facts.risk.value}", *reasons)
-    reasons = (*reasons, *_doubts(facts))
+    reasons = (*reasons, *record.call.asks, *_doubts(facts))
     if found.is_edited:  # by whom is on record, and the edit used once, also where nothing else asks
         reasons = reasons or (EDITED,)
     return judgement.reservation, reasons
@@ -467,6 +468,9 @@ def _approval(
             return Verdict(found=found, facts=facts, reservation=reservation, ask=request)
     if not record.authority.asks and any(request.approves_another_payload(wanted) for request in live):
         raise ApprovalPayloadMismatch(record.tool)
+    edit = found.edit
+    if edit is not None and edit in live and is_completed(edit, wanted, facts.spec.schema):
+        wanted = replace(wanted, votes=edit.votes, state=edit.state)
     return Verdict(found=found, facts=facts, reservation=reservation, ask=wanted, is_new=True)
 
 
@@ -488,6 +492,13 @@ def refused(tool: str, request: ApprovalRequest) -> ApprovalRejected:
     return (AnsweredByPerson if vote.responds else ApprovalRejected)(tool, vote.reason)
 
 
+def _written(found: Found, facts: Facts) -> Any:
+    """What the model sent, where it is not what a person is shown."""
+    if found.edit is not None:
+        return found.edit.written
+    return None if found.written is None or found.written.digest == facts.effective.digest else found.written.copy()
+
+
 def _request(record: CallRecord, found: Found, facts: Facts, reasons: tuple[str, ...]) -> ApprovalRequest:
     context, settings, now_ns = facts.context, facts.settings, facts.snapshot.now_ns
     hidden = facts.port.set_by_application.difference(settings.binds)
@@ -505,6 +516,8 @@ def _request(record: CallRecord, found: Found, facts: Facts, reasons: tuple[str,
         risk=facts.risk,
         reasons=reasons,
         arguments=facts.effective.copy() | dict.fromkeys(hidden, SET_BY_APPLICATION),
+        written=_written(found, facts),
+        changed_from=found.edit.changed_from if found.edit else None,
         grantable=_grantable(found, facts, reasons),
         required=settings.approvals,
         self_approval=settings.self_approval,

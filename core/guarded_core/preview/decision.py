@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from guarded_core.approvals.request import ApprovalRequest
+from guarded_core.approvals.request import ApprovalRequest, RequestState
 from guarded_core.ground.errors import PolicyDenied, Step
 from guarded_core.ground.shown import Shown
 from guarded_core.ground.violation import PolicyViolation
@@ -93,7 +93,8 @@ def decided(verdict: Verdict | Replay | Refusal) -> Decision:
             violations=error.violations if isinstance(error, PolicyDenied) else (),
             would_deny=found.would,
         )
-    request = None if isinstance(verdict, Replay) else verdict.ask
+    ask = None if isinstance(verdict, Replay) else verdict.ask
+    request = ask if ask is not None and ask.state is RequestState.PENDING else None
     return Decision(
         outcome="ask" if request else "allow", approval_request=request, would_deny=found.would, asks=found.asks
     )
