@@ -93,6 +93,8 @@ class GuardMiddleware(AgentMiddleware[Any, Any, Any]):
         self._lock = Lock()
         self._wrapped: OrderedDict[int, tuple[BaseTool, BaseTool | None]] = OrderedDict()
         self._has_warned = False
+        asked = guard.approvers()
+        self._may_not_pause = bool(asked) and all(isinstance(each, InterruptApprover) for each in asked)
 
     # The model's turn
 
@@ -143,6 +145,7 @@ class GuardMiddleware(AgentMiddleware[Any, Any, Any]):
 
     def _shown(self, request: Any, handler: Callable[[Any], Any]) -> Any:
         self._warn_unless_last(handler)
+        self._tell_unless_pausable()
         context, why = self._guard.resolve(self._context, runtime=request.runtime)
         if why is not None and not why.is_outside:
             return request.override(tools=[])  # no call can pass
@@ -211,6 +214,18 @@ class GuardMiddleware(AgentMiddleware[Any, Any, Any]):
                 "GuardMiddleware is not the last middleware: one after it can put another tool in the place of a "
                 "guarded one; list it last in create_agent(middleware=[...])",
                 stacklevel=2,
+            )
+
+    def _tell_unless_pausable(self) -> None:
+        """Say at the model's first turn, before any call is refused for it, that nobody can be asked in this graph.
+
+        Middleware does not see how its agent was compiled, and a server may add the checkpointer.
+        """
+        if self._may_not_pause and graph_compat.current_place() is None:
+            self._may_not_pause = False
+            _log.error(
+                "nobody can be asked to approve a call of this agent: InterruptApprover pauses a graph, and this one "
+                "has no checkpointer (create_agent(..., checkpointer=...)), or its run no thread_id"
             )
 
     # What is refused

@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 from langchain.agents import create_agent
 from langchain.agents.middleware import HumanInTheLoopMiddleware
-from langchain_core.messages import ToolMessage
+from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command
 
 from guarded_core import Guard, GuardConfigurationError, MemoryStore, ToolExecutionPolicy, ToolSettings
+from guarded_core.rules.kinds import LimitToolParam
 from guarded_core.testing import ScriptedApprover
 from guarded_langchain import GuardMiddleware, InterruptApprover, guard_tools
 from tests.langchain.graphs import CONFIG, model, plan
@@ -305,3 +307,115 @@ def test_needs_an_approver_that_interrupts() -> None:
     with pytest.raises(GuardConfigurationError, match="a subclass asks by call"):
         Own(guard, ask="message")
     assert "after_model" not in GuardMiddleware.__dict__  # an agent that asks by call has no node for it
+
+
+# What LangChain's own tests of its middleware say, in agents behind both; docs/approvals.md has the differences.
+
+
+@pytest.mark.parametrize("whose", ["theirs", "ours"])
+def test_messages_stay_paired(whose: str, is_async: bool) -> None:
+    """A rejected call never runs, and each ToolMessage answers a call of the model's message before it."""
+    desk = Desk(whose)
+    result = desk.run(BARE(desk.begin(is_async=is_async), [REJECT, APPROVE]), is_async)
+    assert 1 not in desk.did
+    waiting: set[Any] = set()
+    for message in result["messages"]:
+        if isinstance(message, AIMessage):
+            waiting = {call["id"] for call in message.tool_calls}
+        elif isinstance(message, ToolMessage):
+            assert message.tool_call_id in waiting
+            waiting.discard(message.tool_call_id)
+    assert waiting == set()
+
+
+@pytest.mark.parametrize("whose", ["theirs", "ours"])
+def test_a_reused_id_does_not_bring_an_edit_back(whose: str, is_async: bool) -> None:
+    """A later turn's call with the id of an edited one runs as it was approved."""
+    desk = Desk(whose)
+    turns = [[("pay", {"amount": 1}, "same")], [("pay", {"amount": 2}, "same")]]
+    (first,) = desk.run(plan(*turns), is_async)["__interrupt__"]
+    (second,) = desk.run(BY_ID(first, [edit(7)]), is_async)["__interrupt__"]
+    result = desk.run(BY_ID(second, [APPROVE]), is_async)
+    assert desk.did == [7, 2]
+    assert [content for _, _, content, _ in answers(result)][-1] == "paid 2"
+
+
+@pytest.mark.parametrize("whose", ["theirs", "ours"])
+def test_the_model_reads_what_ran(whose: str, is_async: bool) -> None:
+    """The message keeps the model's own call; the result says that it was changed, and what ran."""
+    desk = Desk(whose)
+    result = desk.run(BY_ID(desk.begin([("pay", {"amount": 9}, "a")], is_async), [edit(5)]), is_async)
+    said = next(message for message in result["messages"] if isinstance(message, AIMessage))
+    assert said.tool_calls[0]["args"] == {"amount": 9}
+    ((_, status, content, _),) = answers(result)
+    assert status == "success"
+    assert content.startswith("Note: ")
+    assert content.endswith("paid 5")
+
+
+@pytest.mark.parametrize("whose", ["theirs", "ours"])
+def test_nothing_to_ask(whose: str, is_async: bool) -> None:
+    """A message whose calls need nobody goes on."""
+    desk = Desk(whose)
+    assert "__interrupt__" not in desk.run(plan([("look", {"what": "x"}, "a")]), is_async)
+    assert desk.did == ["x"]
+
+
+@pytest.mark.parametrize("whose", ["theirs", "ours"])
+def test_what_a_person_rejected_says_why(whose: str, is_async: bool) -> None:
+    """The reason reaches the model, and without one the text says not to call again."""
+    desk = Desk(whose)
+    shown = desk.begin([("pay", {"amount": 1}, "a"), ("pay", {"amount": 2}, "b")], is_async)
+    first, second = sorted(answers(desk.run(BY_ID(shown, [REJECT, {"type": "reject"}]), is_async)))
+    assert "too much" in first[2]
+    assert "not retry" in second[2] or "do not repeat" in second[2]
+    assert (first[1], second[1]) == ("error", "error")
+
+
+def test_an_edit_cannot_change_the_tool(is_async: bool) -> None:
+    """Stricter: another tool has another risk; the question is shown again."""
+    desk = Desk()
+    shown = desk.begin([("pay", {"amount": 1}, "a")], is_async)
+    other = {"type": "edit", "edited_action": {"name": "look", "args": {"what": "y"}}}
+    (again,) = desk.run(BY_ID(shown, [other]), is_async)["__interrupt__"]
+    assert "it is about another tool" in again.value["action_requests"][0]["description"]
+    assert desk.did == []
+
+
+def test_rules_hold_for_an_edit(is_async: bool) -> None:
+    """Stricter: what a rule denies does not run, whoever wrote it."""
+    desk = Desk()
+    desk.guard.rules.add(LimitToolParam(tool="pay", param="amount", max=10))
+    ((_, status, content, _),) = answers(
+        desk.run(BY_ID(desk.begin([("pay", {"amount": 1}, "a")], is_async), [edit(11)]), is_async)
+    )
+    assert (status, desk.did) == ("error", [])
+    assert "a person" in content.lower()
+
+
+def test_another_process_goes_on(is_async: bool) -> None:
+    """Another guard over the same store takes the reply: its tools are wrapped, so that it knows what was asked."""
+    first = Desk()
+    shown = first.begin(is_async=is_async)
+    other = Desk(store=first.guard.store)
+    other.saver = first.saver
+    other.run(BY_ID(shown, [APPROVE, edit(6)]), is_async)
+    assert (first.did, sorted(other.did, key=str)) == ([], [1, 6, "x"])
+
+
+def test_two_agents_at_once(is_async: bool) -> None:
+    """Two agents of one graph ask each for its message: a reply by id decides its own, and the other stays."""
+    desk = Desk()
+    builder = StateGraph(MessagesState)
+    for name in ("left", "right"):
+        builder.add_node(name, desk.agent())
+        builder.add_edge(START, name)
+    whole = builder.compile(checkpointer=desk.saver)
+    desk.agent = lambda: whole  # type: ignore[method-assign]
+    shown = desk.run(plan([("pay", {"amount": 1}, "a"), ("pay", {"amount": 2}, "b")]), is_async)["__interrupt__"]
+    assert len({one.id for one in shown}) == 2
+    (left,) = desk.run(BY_ID(shown[0], [APPROVE, REJECT]), is_async)["__interrupt__"]
+    assert left.id == shown[1].id
+    assert desk.did == [1]
+    desk.run(BY_ID(left, [REJECT, APPROVE]), is_async)
+    assert desk.did == [1, 2]

@@ -18,7 +18,8 @@ from langgraph.types import Command
 
 from guarded_core import Guard, GuardConfigurationError, ToolExecutionPolicy
 from guarded_core.rules.kinds import AllowToolParam, DenyTool, LimitToolParam
-from guarded_langchain import GuardMiddleware, guard_tools
+from guarded_core.testing import ScriptedApprover
+from guarded_langchain import GuardMiddleware, InterruptApprover, guard_tools
 from guarded_langchain.testing import ScriptedChatModel, says, tool_call
 
 POLICY = {
@@ -351,3 +352,23 @@ def test_identify_finds_the_session_of_a_run(play: Play) -> None:
     assert answers(unknown)[0][1] == "no_session"
     assert guard.audit.events[0].principal == "user-17"  # type: ignore[union-attr]
     assert model.seen[0].tool_names == ["search"]
+
+
+def test_a_missing_checkpointer_is_told_at_the_first_turn(is_async: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """Before anything is asked, and once; where a graph can pause, or another approver can ask, nothing is said."""
+    for saver, others, said in ((None, [], 1), (InMemorySaver(), [], 0), (None, [ScriptedApprover([])], 0)):
+        caplog.clear()
+        guard = Guard(ToolExecutionPolicy({"search": "read_only"}), approver=[InterruptApprover(), *others])
+        agent = create_agent(
+            ScriptedChatModel([says(tool_call("search", {"text": "x"})), "Done."]),
+            [search],
+            middleware=[GuardMiddleware(guard)],
+            checkpointer=saver,
+        )
+        entered: Any = {"messages": [("user", "go")]}
+        config: Any = {"configurable": {"thread_id": "t"}}
+        with guard.session("user-17", tools=["search"]):
+            asyncio.run(agent.ainvoke(entered, config)) if is_async else agent.invoke(entered, config)
+        told = [record for record in caplog.records if "checkpointer" in record.getMessage()]
+        assert len(told) == said
+        assert all(record.levelname == "ERROR" for record in told)
