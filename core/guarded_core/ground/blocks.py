@@ -15,11 +15,10 @@ import threading
 import weakref
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar, Token
-from dataclasses import dataclass
 from enum import StrEnum
 from itertools import takewhile
 from types import FrameType, MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from guarded_core.ground.drivers import stands_for_a_block
 
@@ -36,8 +35,7 @@ class Misplaced(StrEnum):
     ELSEWHERE = "elsewhere"  # a generator on the stack has a block of its own, and this context knows another one
 
 
-@dataclass(frozen=True, slots=True)
-class _Here:
+class _Here(NamedTuple):
     """Who runs: a task, or a thread where there is none.
 
     Attributes:
@@ -116,8 +114,7 @@ class Block:
         return self._thread is not _thread.token
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """Where code is.
 
     Attributes:
@@ -277,10 +274,10 @@ def _is_suspended(block: Block, running: list[FrameType], here: _Here) -> bool:
 
 def _running(here: _Here) -> list[FrameType]:
     """The generators with blocks that are on this stack, innermost first; a task's stack ends with its coroutine."""
-    last, found = _coroutine(here), []
+    last, found, owners = _coroutine(here), [], _generators
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        if frame in _generators:
+        if frame in owners:
             found.append(frame)
         if frame is last:
             break

@@ -107,7 +107,7 @@ class ToolExecutionContext:
         self._binding = threading.RLock()
         self._made_ns = time.time_ns()
         self._ended_ns: int | None = None
-        self._seen: dict[str, int] = {} if parent is None else root._seen
+        self._spent = 0
         self._closed = False
         self._kept_open = False
         self._nested = nested
@@ -194,7 +194,8 @@ class ToolExecutionContext:
         Raises:
             GuardConfigurationError: the stored session of that id is another principal's.
         """
-        self._seen.update(snapshot.spent)
+        for each in self.lineage:
+            each._spent = snapshot.spent.get(each.calls_key, each._spent)
         if self._ended_ns is None:
             self._ended_ns = snapshot.ended_ns if snapshot.ended_ns < self._made_ns else -1
         if snapshot.ended_ns > self._ended_ns:
@@ -240,12 +241,12 @@ class ToolExecutionContext:
         return tool in self.tools and (self.parent is None or self.parent.permits(tool))
 
     def spends(self, counters: Iterable[Counter]) -> None:
-        """Keep that one was spent of each."""
-        for counter in counters:
-            self._seen[counter.key] = self._seen.get(counter.key, 0) + 1
+        """Keep that a call spent one of each, which are its own and those above."""
+        for each in self.lineage if any(counters) else ():
+            each._spent += 1
 
     def _left(self) -> int:
-        return max(0, min(counter.limit - self._seen.get(counter.key, 0) for counter in self.counters("", None)))
+        return max(0, min(each.max_calls - each._spent for each in self.lineage))
 
     @property
     def _record(self) -> SessionRecord:
