@@ -85,6 +85,7 @@ from guarded_core.session import ToolExecutionContext
 from guarded_core.store.base import Store
 from guarded_core.store.memory import MemoryStore
 from guarded_core.tools.examination import ToolWarning
+from guarded_core.tools.running import idempotency_key
 from guarded_core.tools.spec import AiTool, ToolParam, ToolRisk, ToolSpec
 
 if TYPE_CHECKING:
@@ -167,6 +168,7 @@ __all__ = [
     "Trail",
     "Unauthorized",
     "Vote",
+    "idempotency_key",
     "load_policy",
 ]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from guarded_core import (
     ToolExecutionError,
     ToolExecutionPolicy,
     ToolSettings,
+    idempotency_key,
 )
 from guarded_core.pipeline.call import Call
 from guarded_core.store.ledger import CallKey
@@ -196,6 +198,27 @@ def test_a_person_settles_a_call_that_raised(store: Any) -> None:
             with pytest.raises(ToolExecutionError, match="ran before"):
                 desk.guard.run(desk.call(outcome))
             assert desk.entered == 1
+
+
+def test_an_idempotency_key_for_each_call(store: Any, drive: Drive) -> None:
+    """A tool may ask for its call's key: the same in each re-entry of a call, another for any other, none outside."""
+    keys: list[str | None] = []
+
+    def does() -> Any:
+        keys.append(idempotency_key())
+        raise NotExecuted("try again")
+
+    desk = Desk(does, store=store)
+    for place in ("place 1", "place 1", "place 2"):
+        with pytest.raises(NotExecuted):
+            drive(desk.guard, desk.call(place))
+    for _ in range(2):
+        with pytest.raises(NotExecuted):
+            drive(desk.guard, replace(desk.call(), key=None))
+    assert None not in keys
+    assert keys[0] == keys[1]
+    assert len(set(keys)) == 4
+    assert idempotency_key() is None
 
 
 def test_each_replay_is_on_record() -> None:

@@ -23,7 +23,7 @@ from guarded_core.pipeline.record import CallRecord, Found
 from guarded_core.pipeline.replay import kept_error
 from guarded_core.pipeline.steps import Execute, Flow, Record, Settle
 from guarded_core.store.base import Conflict, Settlement
-from guarded_core.store.ledger import CallState, LedgerEntry
+from guarded_core.store.ledger import CallState, LedgerEntry, digest_of
 from guarded_core.tools.port import NotEntered, ToolPort
 
 _log = logging.getLogger("guarded_core")
@@ -101,7 +101,10 @@ def execute(admission: Admission) -> Flow[Any]:
         ToolExecutionError: it failed, or its outcome could not be recorded.
     """
     facts, port = admission.facts, admission.facts.port
-    step = Execute(port, admission.record.call.bound, facts.effective.copy(), facts.policy.output_bytes)
+    key = admission.record.ledger_key(admission.found)
+    # What is handed to foreign services is no key of the ledger's own.
+    handed = admission.found.call_id if key is None else digest_of("idempotency", key)
+    step = Execute(port, admission.record.call.bound, facts.effective.copy(), facts.policy.output_bytes, handed)
     try:
         result = yield from step
         taken = _take_in(admission, result)

@@ -19,6 +19,7 @@ from guarded_core.audit.event import AuditEvent
 from guarded_core.audit.sink import AuditSink
 from guarded_core.store.base import Change, Query, Settlement, Snapshot, Store
 from guarded_core.tools.port import ToolPort
+from guarded_core.tools.running import running
 
 T = TypeVar("T")
 
@@ -204,6 +205,7 @@ class Execute(Step[Any]):
         bound: what the port knows of this very call.
         arguments: a private copy of the effective arguments.
         limit: bytes of the result; what the tool gives out bit by bit is taken in that far.
+        key: the call's idempotency key, for the tool to ask for.
         started: whether it was entered; a cancellation before that leaves no doubt that nothing ran.
     """
 
@@ -212,18 +214,21 @@ class Execute(Step[Any]):
     bound: Any
     arguments: dict[str, Any]
     limit: int
+    key: str
     started: bool = False
 
     def perform(self, services: Services) -> Any:
         self.started = True
-        return self.port.taken_out(self.port.run(self.bound, self.arguments), self.limit)
+        with running(self.key):
+            return self.port.taken_out(self.port.run(self.bound, self.arguments), self.limit)
 
     def waits(self, services: Services) -> bool:
         return True
 
     async def aperform(self, services: Services) -> Any:
         self.started = True
-        return await self.port.ataken_out(await self.port.arun(self.bound, self.arguments), self.limit)
+        with running(self.key):
+            return await self.port.ataken_out(await self.port.arun(self.bound, self.arguments), self.limit)
 
 
 def recorded(event: AuditEvent) -> Flow[None]:
