@@ -13,7 +13,7 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool
 from langchain_core.utils.function_calling import convert_to_openai_function
 
-from guarded_core.ground.errors import CannotRun, ExecutionFailed, InvalidPayload, ToolExecutionError
+from guarded_core.ground.errors import CannotRun, EffectDone, ExecutionFailed, InvalidPayload, ToolExecutionError
 from guarded_core.guard import Guard
 from guarded_core.pipeline.call import Call, edit_note
 from guarded_core.rules.case import Rule
@@ -265,6 +265,16 @@ class Gate(ToolPort):
     def encode(self, result: Any) -> Any:
         """Content and artifact, as far as they are JSON."""
         return messages.encode(result)
+
+    def readdressed(self, bound: _Entered, result: Any) -> Any:
+        """A message of another call, for this call's id; what steers a graph did so once."""
+        content = result[0] if isinstance(result, tuple) and result else result
+        if steering.steers(content):
+            raise EffectDone(self.spec.name)
+        if not isinstance(content, ToolMessage):
+            return result
+        own = content.model_copy(update={"tool_call_id": bound.proposal.tool_call_id or "", "id": None})
+        return (own, *result[1:]) if isinstance(result, tuple) else own
 
     def decode(self, stored: Any) -> Any:
         """The same message again."""

@@ -48,6 +48,9 @@ from guarded_core.ground.errors import (
     CannotRun,
     DuplicateTool,
     EditRefused,
+    EffectDone,
+    EffectRunning,
+    EffectUnknown,
     ExecutionFailed,
     GuardConfigurationError,
     GuardedToolsError,
@@ -73,6 +76,7 @@ from guarded_core.ground.moved import MOVED, Moved
 from guarded_core.ground.payload import PayloadLimits
 from guarded_core.ground.violation import PolicyViolation
 from guarded_core.guard import Guard
+from guarded_core.policy.effect import EffectKey
 from guarded_core.policy.policy import OriginSettings, Role, ToolExecutionPolicy, ToolSettings
 from guarded_core.preview.coverage import Coverage
 from guarded_core.preview.decision import Decision
@@ -115,6 +119,10 @@ __all__ = [
     "DuplicateTool",
     "DurableToolAuditTrail",
     "EditRefused",
+    "EffectDone",
+    "EffectKey",
+    "EffectRunning",
+    "EffectUnknown",
     "ExecutionFailed",
     "Grant",
     "GrantState",

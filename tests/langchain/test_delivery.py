@@ -10,7 +10,7 @@ import pytest
 from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.tools import InjectedToolCallId, StructuredTool, tool
 
-from guarded_core import CallbackApprover, CannotRun, Guard, NotExecuted, ToolExecutionPolicy
+from guarded_core import CallbackApprover, CannotRun, EffectKey, Guard, NotExecuted, ToolExecutionPolicy, ToolSettings
 from guarded_langchain import GuardMiddleware, InterruptApprover, guard_tools
 from guarded_langchain.testing import ScriptedChatModel, says, tool_call
 
@@ -294,3 +294,23 @@ def test_not_executed_speaks_for_the_tool_that_raised_it() -> None:
             except NotExecuted:
                 continue
     assert ran == ["outer", "inner"]
+
+
+def test_another_calls_result_is_addressed_to_this_call(run: Any) -> None:
+    """One effect, called twice: the second call is answered under its own id, by what the first gave."""
+    ran: list[int] = []
+
+    @tool
+    def pay(payment: str, tool_call_id: Annotated[str, InjectedToolCallId]) -> Any:
+        """Pay."""
+        ran.append(1)
+        return ToolMessage(f"receipt {len(ran)}", tool_call_id=tool_call_id)
+
+    settings = ToolSettings(risk="mutating", effect=EffectKey(by=("payment",), window="always"))
+    guard = Guard(ToolExecutionPolicy({"pay": settings}))
+    turns = [says(tool_call("pay", {"payment": "p"}, id=id)) for id in ("c1", "c2")]
+    model = ScriptedChatModel([*turns, "done"])
+    agent: Any = create_agent(model, guard_tools([pay], guard), checkpointer=InMemorySaver())
+    with guard.session("user-17", tools=["pay"]):
+        result = run(agent, {"messages": [("user", "go")]})
+    assert told(result) == [("c1", "receipt 1", "success"), ("c2", "receipt 1", "success")]

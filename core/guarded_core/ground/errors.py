@@ -22,6 +22,7 @@
     │   ├── AuditUnavailable        no evidence can be kept, so nothing runs
     │   ├── StoreUnavailable        budgets and approvals cannot be read or kept, so nothing runs
     │   ├── CannotRun               the application's mistake, known before anything is spent
+    │   ├── EffectDone, EffectRunning, EffectUnknown   another call has, or may have, the very effect
     │   ├── OutcomeUnaudited        the tool ran, its outcome could not be recorded: reconcile, do not retry
     │   └── OutcomeUnknown          the tool may have run before: it does not run again by itself
     ├── NotExecuted                 a tool's own word that it failed before any effect
@@ -395,6 +396,30 @@ class OutcomeUnknown(ToolExecutionError):
     text = (
         "This call was started before and its outcome is unknown: it may have run. It is not run again; tell the user."
     )
+
+
+class EffectDone(ToolExecutionError):
+    """Another call had the very effect that this one would have; it is not had twice."""
+
+    code = "effect_done"
+    step = "rules"
+    text = "This was done already, by another call. It is not done again; tell the user."
+
+
+class EffectRunning(ToolExecutionError):
+    """Another call is about to have the very effect that this one would have."""
+
+    code = "effect_running"
+    step = "rules"
+    text = "This is being done already, by another call. It is not done twice; tell the user."
+
+
+class EffectUnknown(ToolExecutionError):
+    """Another call may have had the very effect that this one would have: a person has to find out."""
+
+    code = "effect_unknown"
+    step = "rules"
+    text = "This may have been done already, by another call whose outcome is unknown. It is not done; tell the user."
 
 
 class NotExecuted(GuardedToolsError):

@@ -64,8 +64,11 @@ class Admission:
 def entry_of(record: CallRecord, found: Found, facts: Facts) -> LedgerEntry | None:
     """What the ledger is to have of a call; None where the call has no key."""
     key = record.ledger_key(found)
+    if key is None and facts.effect_key is not None:
+        key = f"call {found.call_id}"  # it is known by its effect alone, and never entered again
     if key is None:
         return None
+    effect, now_ns = facts.settings.effect, facts.snapshot.now_ns
     return LedgerEntry(
         call_id=found.call_id,
         key=key,
@@ -76,6 +79,7 @@ def entry_of(record: CallRecord, found: Found, facts: Facts) -> LedgerEntry | No
         digest=facts.effective.digest,
         arguments=_kept(facts),
         is_edited=found.is_edited,
+        effect_until_ns=0 if effect is None else effect.until_ns(now_ns),
     )
 
 
@@ -210,7 +214,7 @@ def _remember(admission: Admission, result: Any, *, failed: bool) -> None:
 def _pause(admission: Admission) -> Flow[None]:
     """The framework paused the tool in the middle: it is entered again where the ledger can tell it is the same."""
     claim = None if admission.holds_claim else admission.entry()  # a read-only call has none yet
-    if claim or admission.holds_claim:
+    if (claim or admission.holds_claim) and admission.record.ledger_key(admission.found) is not None:
         try:
             yield from _settle(admission, CallState.SUSPENDED, Outcome.SUSPENDED, claim=claim)
             return

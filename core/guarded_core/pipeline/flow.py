@@ -32,7 +32,7 @@ from guarded_core.pipeline.record import CallRecord, Found, open_record
 from guarded_core.pipeline.replay import GivenBack, given_back
 from guarded_core.pipeline.steps import AddRequest, Ask, Commit, Decide, Deny, Flow, Record, Release
 from guarded_core.session.hints import NO_SESSION_ID, used_up
-from guarded_core.store.base import Change, Conflict, TooManyRequests, is_recorded
+from guarded_core.store.base import Change, Conflict, EffectClaim, TooManyRequests, is_recorded
 
 _log = logging.getLogger("guarded_core")
 
@@ -284,7 +284,7 @@ def _change(record: CallRecord, found: Found, verdict: Verdict) -> Change:
     facts = verdict.facts
     # What may run again would only be dearer with the ledger; but an approval is for one run, and a call that is in the
     # ledger, since it was paused, stays there.
-    is_kept = not facts.may_run_again or verdict.granted or verdict.grant or facts.snapshot.entry is not None
+    is_kept = not facts.may_run_again or verdict.granted or verdict.grant or facts.snapshot.entry or facts.effect_key
     claim = entry_of(record, found, facts) if is_kept else None
     if verdict.resumes is not None:
         # It was authorised, and has spent, before it was paused: it takes over its own claim, once, and nothing else.
@@ -312,6 +312,7 @@ def _change(record: CallRecord, found: Found, verdict: Verdict) -> Change:
         grant=verdict.grant,
         claim=claim,
         supersedes=facts.snapshot.entry.call_id if facts.snapshot.entry else None,
+        effect=EffectClaim(key=facts.effect_key, supersedes=facts.effect_held_by) if facts.effect_key else None,
     )
 
 

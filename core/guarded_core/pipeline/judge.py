@@ -26,6 +26,9 @@ from guarded_core.ground.errors import (
     CallBudgetExhausted,
     CannotRun,
     EditRefused,
+    EffectDone,
+    EffectRunning,
+    EffectUnknown,
     GuardConfigurationError,
     InputTooLarge,
     InvalidPayload,
@@ -45,6 +48,7 @@ from guarded_core.ground.struct import struct
 from guarded_core.pipeline.call import Call
 from guarded_core.pipeline.record import CallRecord, Found
 from guarded_core.pipeline.steps import Flow, Load
+from guarded_core.policy.effect import EffectKey
 from guarded_core.policy.policy import ToolExecutionPolicy, ToolSettings
 from guarded_core.rules.case import Action, Case, Reservation
 from guarded_core.rules.ruleset import SILENT, Judgement, RuleSet
@@ -59,7 +63,12 @@ from guarded_core.tools.spec import ToolRisk, ToolSpec
 
 @struct
 class Facts:
-    """What one judgement stands on, all of one moment."""
+    """What one judgement stands on, all of one moment.
+
+    Attributes:
+        effect_key: names the effect that the call would have, where the policy says what makes it one.
+        effect_held_by: the call that held it, and has freed it.
+    """
 
     context: ToolExecutionContext
     policy: ToolExecutionPolicy
@@ -69,6 +78,8 @@ class Facts:
     risk: ToolRisk
     snapshot: Snapshot
     effective: Payload
+    effect_key: str | None = None
+    effect_held_by: str | None = None
 
     @property
     def spec(self) -> ToolSpec:
@@ -83,11 +94,18 @@ class Facts:
 
 @struct
 class Replay:
-    """A call that ran before: what the ledger has of it, and whose tool it is."""
+    """A call that ran before: what the ledger has of it, and whose tool it is.
+
+    Attributes:
+        bound: what the port knows of the call that is made now.
+        is_another: whether that is another call, which would have the same effect.
+    """
 
     found: Found
     port: ToolPort
     entry: LedgerEntry
+    bound: Any = None
+    is_another: bool = False
 
 
 @struct
@@ -219,6 +237,13 @@ def _judge(record: CallRecord, found: Found) -> Flow[Verdict | Replay]:
             found.effective = exact
             facts = replace(facts, effective=exact)
             reservation, reasons = _apply_rules(record, found, facts)
+        if settings.effect is not None:
+            held = yield from _effect(record, facts, settings.effect)
+            if held is not None and not held.frees_effect(snapshot.now_ns):
+                found.call_id = held.call_id
+                return Replay(found=found, port=port, entry=held, bound=call.bound, is_another=True)
+            key = _effect_key(record, facts, settings.effect)
+            facts = replace(facts, effect_key=key, effect_held_by=held.call_id if held else None)
     except (InputTooLarge, InvalidPayload, PolicyDenied) as refusal:
         if found.is_edited:
             raise EditRefused(tool, refusal) from None
@@ -437,6 +462,36 @@ def _judgement(record: CallRecord, found: Found, facts: Facts) -> Judgement:
         origins=facts.context.origins,
     )
     return facts.rules.judge(case)
+
+
+def _effect_key(record: CallRecord, facts: Facts, effect: EffectKey) -> str:
+    scope = facts.context.scope
+    whose = {"principal": scope.principal, "session": scope.session_id}.get(effect.per, "")
+    key = effect.key(record.tool, facts.effective.value, whose)
+    if key is None:
+        raise InvalidPayload(record.tool, "an argument that names its effect is missing, or null")
+    return key
+
+
+def _effect(record: CallRecord, facts: Facts, effect: EffectKey) -> Flow[LedgerEntry | None]:
+    """Who holds the effect that the call would have; raises what is told where its result is not this caller's."""
+    tool, context = record.tool, facts.context
+    query = context.query(tool, facts.settings.max_calls, call_key=_effect_key(record, facts, effect))
+    try:
+        snapshot = yield from Load(query)
+    except Exception as error:
+        raise StoreUnavailable(tool) from as_cause(error)
+    held = snapshot.entry
+    if held is None or held.frees_effect(facts.snapshot.now_ns):
+        return held
+    if held.state in (CallState.CLAIMED, CallState.SUSPENDED):
+        raise EffectRunning(tool)
+    if held.state in (CallState.UNKNOWN, CallState.RAISED):
+        raise EffectUnknown(tool)
+    # Nobody learns another's result.
+    if held.state is not CallState.DONE or held.chain != context.chain or held.output is None:
+        raise EffectDone(tool)
+    return held
 
 
 def _approval(

@@ -40,7 +40,8 @@ def given_back(replay: Replay) -> GivenBack | Refusal:
     if entry.state in (CallState.RAISED, CallState.UNUSABLE):
         return GivenBack(error=_error(entry.tool, entry.output or {}))
     try:
-        return GivenBack(result=replay.port.decode(entry.output))
+        result = replay.port.decode(entry.output)
+        return GivenBack(result=replay.port.readdressed(replay.bound, result) if replay.is_another else result)
     except ToolExecutionError as error:
         return Refusal(found=replay.found, error=error)
     except Exception:

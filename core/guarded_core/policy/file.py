@@ -14,6 +14,7 @@ from typing import Any
 
 from guarded_core.ground.errors import InvalidPolicy
 from guarded_core.ground.payload import PayloadLimits
+from guarded_core.policy.effect import EffectKey
 from guarded_core.policy.models import LimitsTable, PolicyDocument, given, policy_json_schema
 from guarded_core.policy.policy import DEFAULT_OUTPUT_BYTES, OriginSettings, Role, ToolExecutionPolicy, ToolSettings
 from guarded_core.rules.case import Rule
@@ -214,6 +215,7 @@ def _toml(value: Any) -> str:
             return "{" + ", ".join(f"{_key(key)} = {_toml(member)}" for key, member in value.items()) + "}"
         case _:
             if is_dataclass(value):
-                return _toml(_changed(value))
+                names = {"window": "for"} if isinstance(value, EffectKey) else {}
+                return _toml({names.get(name, name): member for name, member in _changed(value).items()})
             members = sorted(value) if isinstance(value, frozenset) else value
             return "[" + ", ".join(map(_toml, members)) + "]"

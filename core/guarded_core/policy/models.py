@@ -21,6 +21,7 @@ from guarded_core.ground.errors import InvalidPolicy
 from guarded_core.ground.payload import MAX_DEPTH, PayloadLimits
 from guarded_core.ground.pointer import ABSENT
 from guarded_core.ground.wording import did_you_mean
+from guarded_core.policy.effect import EffectKey
 from guarded_core.policy.policy import DEFAULT_INPUT_BYTES, DEFAULT_OUTPUT_BYTES, OriginSettings, Role, ToolSettings
 from guarded_core.rules.kinds import KINDS
 from guarded_core.tools.spec import ToolRisk
@@ -29,10 +30,12 @@ _STRICT = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
 _LIMITS = PayloadLimits()
 
 
-def _model_of(settings: type, *, types: Mapping[str, Any] | None = None, **extra: Any) -> type[BaseModel]:
+def _model_of(
+    settings: type, *, types: Mapping[str, Any] | None = None, names: Mapping[str, str] | None = None, **extra: Any
+) -> type[BaseModel]:
     hints, described = get_type_hints(settings) | dict(types or {}), _descriptions(settings)
     own: dict[str, Any] = {
-        f.name: (hints[f.name], Field(_default(f), description=described.get(f.name)))
+        f.name: (hints[f.name], Field(_default(f), description=described.get(f.name), alias=(names or {}).get(f.name)))
         for f in fields(settings)
         if f.init
     }
@@ -60,7 +63,10 @@ def _descriptions(settings: type) -> dict[str, str]:
 
 
 _GrantTable = _model_of(Grantable)
-_ToolTable = _model_of(ToolSettings, types={"risk": ToolRisk | None, "grant": _GrantTable | None})
+_EffectTable = _model_of(EffectKey, names={"window": "for"})
+_ToolTable = _model_of(
+    ToolSettings, types={"risk": ToolRisk | None, "grant": _GrantTable | None, "effect": _EffectTable | None}
+)
 _RoleTable = _model_of(Role)
 _OriginsTable = _model_of(OriginSettings)
 _RULE_TABLES = {name: _model_of(kind, kind=(Literal[name], ...)) for name, kind in KINDS.items()}
@@ -120,12 +126,16 @@ class PolicyDocument(BaseModel):
 def given(table: BaseModel) -> dict[str, Any]:
     """The settings that a table has, as they were read. Raises InvalidPolicy for what a table inside it cannot say."""
     settings = {name: getattr(table, name) for name in table.model_fields_set if name != "kind"}
-    if isinstance(granted := settings.get("grant"), BaseModel):
-        try:
-            settings["grant"] = Grantable(**given(granted))
-        except InvalidPolicy as error:
-            raise InvalidPolicy(error.reason, where=f"grant.{error.where}") from None
+    for name, kind in _INSIDE.items():
+        if isinstance(table_inside := settings.get(name), BaseModel):
+            try:
+                settings[name] = kind(**given(table_inside))
+            except InvalidPolicy as error:
+                raise InvalidPolicy(error.reason, where=f"{name}.{error.where}") from None
     return settings
+
+
+_INSIDE: Mapping[str, Any] = {"grant": Grantable, "effect": EffectKey}
 
 
 def policy_json_schema() -> dict[str, Any]:
@@ -162,7 +172,7 @@ def _require_json(value: Any, where: str) -> None:
 def _place(loc: Sequence[int | str]) -> str:
     """``rules[3].param`` for ("rules", 3, "deny_tool_param", "param")."""
     path = (
-        [*loc[:2], *loc[3:4]] if loc[0] == "rules" else loc[:5] if "grant" in loc[2:3] else loc[:3]
+        [*loc[:2], *loc[3:4]] if loc[0] == "rules" else loc[:5] if loc[2:3] and loc[2] in _INSIDE else loc[:3]
     )  # a tag or a union's member is not part of the file
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")
 
@@ -197,6 +207,8 @@ def _keys_at(loc: Sequence[int | str]) -> Iterable[str]:
             return _OriginsTable.model_fields
         case ["tools", _, "grant", _]:
             return _GrantTable.model_fields
+        case ["tools", _, "effect", _]:
+            return ["by", "per", "for"]
         case ["tools", _, _]:
             return _ToolTable.model_fields
         case ["roles", _, _]:

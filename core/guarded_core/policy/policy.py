@@ -13,6 +13,7 @@ from guarded_core.ground.payload import PayloadLimits, freeze
 from guarded_core.ground.pointer import Param
 from guarded_core.ground.shown import Shown
 from guarded_core.ground.wording import counted, did_you_mean
+from guarded_core.policy.effect import EffectKey
 from guarded_core.provenance.labels import Labels
 from guarded_core.provenance.quantities import LANGUAGES
 from guarded_core.rules.case import Rule, RuleLike
@@ -36,6 +37,7 @@ class ToolSettings:
         approvals: how many distinct people have to approve a call that needs approval.
         self_approval: whether the principal may approve its own call.
         expires_seconds: how long a request for approval, and its approval, is good.
+        effect: what makes two calls one effect, which is had once, whoever calls; by default each call is its own.
         grant: how far a person may grant calls of it in advance, instead of being asked each time; nothing by default.
         max_calls: calls a session may make of this tool, beside the session's own budget.
         schema_sha256: fingerprint the tool must have, so that a server that changes it is denied.
@@ -63,6 +65,7 @@ class ToolSettings:
     self_approval: bool = False
     expires_seconds: int = DEFAULT_EXPIRY_SECONDS
     grant: Grantable | None = None
+    effect: EffectKey | None = None
     max_calls: int | None = None
     schema_sha256: str | None = None
     open_arguments: bool = False

@@ -118,6 +118,19 @@ class Snapshot:
 
 
 @struct
+class EffectClaim:
+    """An effect that a call claims.
+
+    Attributes:
+        key: its name, see `EffectKey.key`.
+        supersedes: the call_id of the call that held it, and frees it; None where none did.
+    """
+
+    key: str
+    supersedes: str | None = None
+
+
+@struct
 class Change:
     """Everything an allowed call takes, at once.
 
@@ -130,6 +143,7 @@ class Change:
         grant: what to take from a grant; it must be in force, and have that much left.
         claim: ledger entry to claim; its key may not be claimed by another call.
         supersedes: the call_id of the entry that `claim` takes over: not executed or suspended, and still so.
+        effect: the effect that the call of `claim` has, which no other call may hold.
     """
 
     event: AuditEvent
@@ -140,6 +154,7 @@ class Change:
     grant: GrantUse | None = None
     claim: LedgerEntry | None = None
     supersedes: str | None = None
+    effect: EffectClaim | None = None
 
 
 @struct
@@ -163,7 +178,7 @@ class Settlement:
     keep_ns: int = 0
 
 
-Conflicting = Literal["counter", "slot", "flag", "request", "grant", "claim"]
+Conflicting = Literal["counter", "slot", "flag", "request", "grant", "claim", "effect"]
 
 
 class Conflict(Exception):
@@ -172,7 +187,7 @@ class Conflict(Exception):
     Attributes:
         what: which part did not fit.
         name: its key or name: the counter's key, the slot's rule, the flag, the request's or grant's id, the
-            claim's key.
+            claim's or effect's key.
     """
 
     def __init__(self, what: Conflicting, name: str) -> None:

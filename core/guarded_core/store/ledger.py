@@ -69,6 +69,7 @@ class LedgerEntry:
         is_edited: whether a person changed them.
         state: how far it came.
         output: JSON of what it gave back, while it is kept: a result (DONE), or an error (UNUSABLE, RAISED).
+        effect_until_ns: until when its effect, where its tool names one, is not had again; 0 where it names none.
         expires_ns: until when `output` is kept, ns since the epoch; 0 where there is none.
     """
 
@@ -84,6 +85,16 @@ class LedgerEntry:
     output: Any = field(default=None, repr=False)
     expires_ns: int = 0
     chain: tuple[str, ...] = ()
+    effect_until_ns: int = 0
+
+    def frees_effect(self, now_ns: int) -> bool:
+        """Whether another call may have the effect: this one had none, or had it long enough ago.
+
+        What is under way, paused, or may have had any part of it keeps it, however long ago.
+        """
+        if self.state is CallState.NOT_EXECUTED:
+            return True
+        return self.state in (CallState.DONE, CallState.UNUSABLE) and self.effect_until_ns <= now_ns
 
     @property
     def caller(self) -> str:

@@ -167,6 +167,8 @@ class MemoryStore:
                 self._ledger[call_id] = replace(change.claim, state=CallState.SUSPENDED)
             elif change.claim is not None:
                 self._unclaim(change.claim)
+            if change.effect is not None and self._claims.get(change.effect.key) == call_id:
+                del self._claims[change.effect.key]
 
     def settle(self, settlement: Settlement) -> None:
         """Record how a committed call ended. Raises Conflict where another call has the claim; then nothing is kept."""
@@ -305,6 +307,8 @@ class MemoryStore:
             self._after(change.grant, now_ns)
         if change.claim is not None:
             self._check_claim(change.claim, change.supersedes)
+        if change.effect is not None and self._claims.get(change.effect.key) not in (None, change.effect.supersedes):
+            raise Conflict("effect", change.effect.key)
 
     def _take(self, change: Change, now_ns: int) -> None:
         call_id = change.event.call_id
@@ -323,6 +327,8 @@ class MemoryStore:
             self._grants[change.grant.grant.id] = self._after(change.grant, now_ns)
         if change.claim is not None:
             self._keep_claim(change.claim)
+        if change.effect is not None:
+            self._claims[change.effect.key] = call_id
 
     def _check_claim(self, claim: LedgerEntry, supersedes: str | None) -> None:
         held_by = self._claims.get(claim.key)

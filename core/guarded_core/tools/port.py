@@ -136,6 +136,10 @@ class ToolPort:
         """What was handed back as JSON, for a replay."""
         return result
 
+    def readdressed(self, bound: Any, result: Any) -> Any:
+        """Another call's result as the answer to this one. Raises EffectDone where it cannot be."""
+        return result
+
     def decode(self, stored: Any) -> Any:
         """What `encode` stored, as it was handed back."""
         return stored

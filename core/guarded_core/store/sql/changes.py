@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 
 from guarded_core.approvals.grant import GrantUse
 from guarded_core.rules.case import Slot, Window
-from guarded_core.store.base import Change, Conflict, exact_sum
+from guarded_core.store.base import Change, Conflict, EffectClaim, exact_sum
 from guarded_core.store.ledger import LedgerEntry
 from guarded_core.store.sql import statements as sql
 from guarded_core.store.sql.database import Database
@@ -34,6 +34,8 @@ def take(database: Database, connection: Connection, change: Change) -> None:
         _use_grant(connection, change.grant)
     if change.claim is not None:
         claim(database, connection, change.claim, change.supersedes)
+    if change.effect is not None:
+        _claim_effect(database, connection, change.effect, change.event.call_id)
 
 
 def _spend(database: Database, connection: Connection, change: Change) -> None:
@@ -118,6 +120,12 @@ def claim(database: Database, connection: Connection, entry: LedgerEntry, supers
     connection.execute(sql.keep_entry, entry_row(entry))
 
 
+def _claim_effect(database: Database, connection: Connection, effect: EffectClaim, call_id: str) -> None:
+    values = {"key": effect.key, "call_id": call_id, "supersedes": effect.supersedes}
+    if connection.execute(database.statements.claim, values).first() is None:
+        raise Conflict("effect", effect.key)
+
+
 def give_back(database: Database, connection: Connection, change: Change) -> None:
     """Undo `take`, for a call that never started; what has been pruned since stays away."""
     call_id = change.event.call_id
@@ -137,6 +145,8 @@ def give_back(database: Database, connection: Connection, change: Change) -> Non
         _return_grant(connection, change.grant)
     if change.claim is not None and change.supersedes == call_id:
         connection.execute(sql.pause_entry, {"of": call_id})
-    elif change.claim is not None:
+    if change.effect is not None:
+        connection.execute(sql.drop_claim, {"of": change.effect.key, "by": call_id})
+    if change.claim is not None and change.supersedes != call_id:
         connection.execute(sql.drop_claim, {"of": change.claim.key, "by": call_id})
         connection.execute(sql.drop_entry, {"of": call_id})

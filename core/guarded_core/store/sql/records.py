@@ -21,7 +21,10 @@ from guarded_core.tools.spec import ToolRisk
 _log = logging.getLogger("guarded_core")
 
 _REQUEST_BODY = tuple(f.name for f in fields(ApprovalRequest) if f.name not in ("state", "version"))
-_ENTRY_BODY = (*("call_id", "key", "tool", "principal", "chain", "session_id", "digest", "arguments", "is_edited"),)
+_ENTRY_BODY = (
+    *("call_id", "key", "tool", "principal", "chain", "session_id", "digest", "arguments", "is_edited"),
+    "effect_until_ns",
+)
 _TUPLES = ("on_behalf_of", "reasons")
 _GRANT_APART = ("state", "version", "used", "spent")
 _GRANT_BODY = tuple(f.name for f in fields(Grant) if f.name not in _GRANT_APART)
