@@ -40,7 +40,7 @@ bench-agentdojo: .venv-agentdojo/.installed
 
 # The lowest versions that pyproject.toml allows.
 test-floor: .venv-floor/.installed
-	.venv-floor/bin/pytest tests/core tests/langchain tests/llamaindex
+	.venv-floor/bin/pytest tests/core tests/langchain tests/llamaindex tests/end_to_end/test_never_twice.py
 
 .venv-floor/.installed: CONSTRAINTS := -c tests/floor.txt
 .venv-floor/.installed: tests/floor.txt

@@ -26,6 +26,11 @@ POINTS = (
 """Where the power can be cut: before and after what the store keeps, and before and after what the tool does."""
 
 
+RAISES, TOO_LARGE = 13, 14
+"""Amounts that are paid, and then fail: the tool raises, or returns more than may be returned."""
+
+MAX_RESULT = 4_096
+
 _RUN_SECONDS = 0.1  # after which a workflow is taken to wait for a person; one that does not is woken once more
 
 
@@ -110,7 +115,9 @@ class Book:
         with self._lock:
             self.paid[number, amount] += 1
         self.power.passes("after tool")
-        return f"paid {amount} for {number}"
+        if amount % 1000 == RAISES:  # also where a person changed it
+            raise ValueError("the printer is out of paper")
+        return f"paid {amount} for {number}" + "!" * (MAX_RESULT if amount % 1000 == TOO_LARGE else 0)
 
     def faults(self) -> list[str]:
         """What must never be: a call that ran twice, or without an approval of exactly it."""
@@ -162,6 +169,7 @@ class World(Protocol):
 def make_guard(store: FragileStore, approver: Any) -> Guard:
     """A guard over that store; `pay` asks."""
     policy = ToolExecutionPolicy({"pay": ToolSettings(risk="financial", expires_seconds=60), "assign": "mutating"})
+    policy = policy.with_payload_limits(MAX_RESULT, MAX_RESULT)
     return Guard(policy, store=store, approver=approver, max_pending=10_000, max_denials=10_000)
 
 
@@ -216,7 +224,7 @@ def play(world: World, seed: int) -> str:
     def message() -> None:
         calls: dict[str, tuple[int, int, str]] = {}
         for _ in range(rnd.choice([1, 2, 2, 3])):
-            call = (len(known), rnd.choice([5, 6, 999]), f"id-{rnd.randrange(6)}")
+            call = (len(known), rnd.choice([5, 6, 999, RAISES, TOO_LARGE]), f"id-{rnd.randrange(6)}")
             if known and rnd.random() < 0.15:  # a call equal to the last in all but the message, and so another call
                 call = rnd.choice(known)
             known.append(call)

@@ -11,7 +11,7 @@ from langchain_core.messages import AIMessage
 from langchain_core.tools import tool
 
 from guarded_core import Guard, NotExecuted, ToolExecutionPolicy
-from guarded_langchain import guard_tools
+from guarded_langchain import InterruptApprover, guard_tools
 from guarded_langchain.testing import ScriptedChatModel, says, tool_call
 
 pytest.importorskip("langgraph")
@@ -116,6 +116,31 @@ def test_retry_middleware(run: Any, fails: Exception) -> None:
         (text,) = told(run(agent, {"messages": [("user", "lock")]}))
     assert "jammed" in text
     assert len(door.done) == (3 if isinstance(fails, NotExecuted) else 1)
+
+
+def test_retry_middleware_lets_a_pause_pass(run: Any) -> None:
+    """A question is no failure: nobody retries it, the graph pauses, and the approved call runs once."""
+    paid: list[int] = []
+
+    @tool
+    def pay(x: int) -> str:
+        """Pay."""
+        paid.append(x)
+        return "paid"
+
+    guard = Guard(ToolExecutionPolicy({"pay": "financial"}), approver=InterruptApprover())
+    agent: Any = create_agent(
+        ScriptedChatModel([says(tool_call("pay", {"x": 1}, id="c")), "done"]),
+        guard_tools([pay], guard),
+        middleware=[ToolRetryMiddleware(max_retries=2, initial_delay=0)],
+        checkpointer=InMemorySaver(),
+    )
+    with guard.session("user-17", tools=["pay"], session_id="s"):
+        assert "__interrupt__" in run(agent, {"messages": [("user", "pay")]})
+        (asked,) = guard.approvals.pending()
+        guard.approvals.decide(asked.id, by="lee", approve=True)
+        assert told(run(agent, None)) == ["paid"]
+    assert paid == [1]
 
 
 def test_a_node_that_is_retried(run: Any) -> None:
