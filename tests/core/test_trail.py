@@ -320,3 +320,18 @@ def test_events_of_a_trail_in_memory_are_a_tuple_for_one_more_release() -> None:
     assert isinstance(trail, InMemoryToolAuditTrail)
     assert trail.events == tuple(trail.events())
     assert len(trail.events) == 1
+
+
+def test_what_is_not_closed_is_counted_as_people_say_it(tmp_path: Path) -> None:
+    """One writer is at work, two are; a store that all have closed says nothing of it."""
+    sql = pytest.importorskip("guarded_core.store.sql")
+    url = f"sqlite:///{tmp_path}/guard.db"
+    with sql.SqlStore.open(url) as store:
+        store.record(event(1, Outcome.NOTED))
+        (_, line) = store.trail().verify().lines
+        assert line.startswith("not closed: 1 of the writers is at work, or died")
+        with sql.SqlStore.open(url) as other:
+            other.record(event(2, Outcome.NOTED))
+            assert "2 of the writers are at work" in other.trail().verify().lines[1]
+    with sql.SqlStore.open(url) as store:
+        assert len(store.trail().verify().lines) == 1

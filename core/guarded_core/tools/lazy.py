@@ -9,6 +9,7 @@ from typing import Any
 from guarded_core.ground.payload import PayloadTooLarge, measure
 
 _LAZY = (Iterator, AsyncIterator, Awaitable)
+_AT_HAND = frozenset({str, dict, list, int, float, bool, type(None), bytes})  # told without asking three ABCs
 
 
 class NotAwaited(TypeError):
@@ -20,6 +21,8 @@ class NotAwaited(TypeError):
 
 def is_lazy(result: object) -> bool:
     """Whether something would run, or come, only once somebody reads the result."""
+    if type(result) in _AT_HAND:
+        return False
     if isinstance(result, tuple):
         return any(isinstance(part, _LAZY) for part in result)
     return isinstance(result, _LAZY)

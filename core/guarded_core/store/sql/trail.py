@@ -68,8 +68,8 @@ class StoreVerification:
         intact = f"intact: {self.records:,} records of {counted(self.writers, 'writer')}"
         if not self.open:
             return (intact,)
-        died = "are at work, or died; a cut of their last records would not show"
-        return (intact, f"not closed: {self.open:,} of the writers {died}")
+        who = "1 of the writers is" if self.open == 1 else f"{self.open:,} of the writers are"
+        return (intact, f"not closed: {who} at work, or died; a cut of the last records would not show")
 
 
 class SqlTrail(Trail):
