@@ -453,7 +453,8 @@ class TestFreeText:
          "at 10:30, e.g. on Monday (z.B. 3.5.2026)",
          "version 1.2.3 costs 1.250,00 EUR", "a.m., p.m., U.S., Ph.D., i.e. nothing",
          "Thanks!Bob. C:\\dir\\x foo:bar // note",
-         "@anna.lee said 3 > 2 & 1 < 2", "The end.The next begins", "Re: your mail: data: none"],
+         "@anna.lee said 3 > 2 & 1 < 2", "The end.The next begins",
+         "Re: your mail: data: none, file: report.txt, git: main"],
     )  # fmt: skip
     def test_what_nobody_could_follow_is_no_link(self, text: str) -> None:
         """Files, numbers, abbreviations and signs of a sentence."""

@@ -142,8 +142,8 @@ def _ibans(text: str) -> Iterator[str]:
 _SCHEMED = re.compile(rf"(?<!\w)[a-z][a-z0-9+.-]{{1,20}}:(?=[/\\]){_IN_LINK}{{0,2048}}", re.IGNORECASE)
 _HTTP = re.compile(r"https?://[^/\\]|www\.", re.IGNORECASE)
 _RUNNING = re.compile(
-    r"(?<!\w)(?:https?|ftps?|sftp|javascript|vbscript|data|file|blob|view-source|intent|smb|ssh|git|ldap|ws|wss)"
-    r"\s?:\s?(?=[^\s/\\])(?:[\w.-]+\.\w|[a-z]+/[\w.+-]+[;,]|[\w.$]+\s?[(=.`])",
+    r"(?<!\w)(?:(?:https?|ftps?|sftp|data|file|blob|view-source|intent|smb|ssh|git|ldap|ws|wss):|(?:java|vb)script\s?:\s?)"
+    r"(?=[^\s/\\])(?:[\w.-]+\.\w|[a-z]+/[\w.+-]+[;,]|[\w.$]+\s?[(=.`])",
     re.IGNORECASE,
 )
 _MAILTO = re.compile(r"(?<!\w)(?:mailto|sms|tel|callto|xmpp|sip|skype):[^\s<>\"']*[%?][^\s<>\"']*", re.IGNORECASE)
