@@ -179,7 +179,7 @@ class Gate(ToolPort):
         refused = None if bound.is_awaited else self._runner.refuses_sync
         if refused is not None:
             raise CannotRun(self.spec.name) from type(refused)(*refused.args)
-        if bound.proposal.tool_call_id is None and bound.proposal.given.runtime is not None:
+        if bound.proposal.tool_call_id is None and graph_compat.is_tool_runtime(bound.proposal.given.runtime):
             raise CannotRun(
                 self.spec.name, "A model's call without an id cannot be answered by any message. It did not run."
             )

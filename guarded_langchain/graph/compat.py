@@ -93,6 +93,11 @@ def _is_tool_runtime(kind: Any) -> bool:
     return any(isinstance(part, type) and issubclass(part, ToolRuntime) for part in parts)
 
 
+def is_tool_runtime(held: object) -> bool:
+    """Whether this is what ToolNode hands over, and not an application's own runtime."""
+    return HAS_LANGGRAPH and isinstance(held, ToolRuntime)
+
+
 def current_runtime() -> Runtime[Any] | None:
     """The runtime of the graph that this code runs in; None outside a graph."""
     if not HAS_LANGGRAPH:

@@ -10,6 +10,7 @@ from langchain.agents import create_agent
 from langchain_core.messages import AIMessage
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool, InjectedToolArg, InjectedToolCallId, StructuredTool, tool
+from langchain_core.tools.base import _DirectlyInjectedToolArg
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import InjectedState, InjectedStore, ToolNode, ToolRuntime
 from langgraph.store.memory import InMemoryStore
@@ -364,3 +365,23 @@ def test_the_policy_binds_what_code_hands_over() -> None:
             sample.invoke({"a": 1, "user": "u-2"})
     assert [request.arguments for request in approver.asked] == [{"a": 1, "user": "u-1"}]
     assert calls == [{"a": 1, "user": "u-1"}]
+
+
+class Own(_DirectlyInjectedToolArg):
+    pass
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_runtime_of_the_applications_own_needs_no_id(is_async: bool) -> None:
+    """Code that hands a runtime of its own over by hand is no model's call, and waits for no message."""
+    guard = Guard(ToolExecutionPolicy({"search": "read_only"}))
+
+    @tool
+    def search(text: str, runtime: Own) -> str:
+        """Search."""
+        return f"{text} {type(runtime).__name__}"
+
+    guarded, given = guard_tool(search, guard), {"text": "x", "runtime": Own()}
+    with guard.session("user-17", tools=["search"]):
+        said = asyncio.run(guarded.ainvoke(given)) if is_async else guarded.invoke(given)
+    assert said == "x Own"
