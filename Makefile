@@ -3,7 +3,7 @@ PYTHON ?= $(firstword $(foreach p,python3 python3.13 python3.12 python3.11,\
 	$(shell $p -c 'import sys; sys.version_info >= (3, 11) and print("$p")' 2>/dev/null)) python3)
 BIN := .venv/bin
 
-.PHONY: test test-full lint demo notebooks bench bench-agentdojo test-floor clean
+.PHONY: test test-full lint demo notebooks bench bench-agentdojo test-floor test-upstream clean
 .DELETE_ON_ERROR:
 
 test: lint
@@ -38,6 +38,16 @@ bench-agentdojo: .venv-agentdojo/.installed
 	$(@D)/bin/python -m pip install --quiet --editable '.[langchain,llamaindex]' agentdojo==0.1.35 matplotlib
 	@touch $@
 
+# Other packages' own tests, from PyPI, bare and guarded: docs/differences.md has what differs.
+test-upstream: .venv-upstream/.installed
+	.venv-upstream/bin/python tests/upstream/compare.py
+
+.venv-upstream/.installed: pyproject.toml
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(@D)/bin/python -m pip install --quiet --editable '.[langgraph,postgres]' --group upstream
+	@touch $@
+
 # The lowest versions that pyproject.toml allows.
 test-floor: .venv-floor/.installed
 	.venv-floor/bin/pytest tests/core tests/langchain tests/llamaindex tests/end_to_end/test_never_twice.py
@@ -55,5 +65,5 @@ test-floor: .venv-floor/.installed
 	@touch $@
 
 clean:
-	rm -rf .venv .venv-floor .venv-agentdojo .venv-peers build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-floor .venv-agentdojo .venv-peers .venv-upstream build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

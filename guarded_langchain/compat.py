@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, get_type_hints
 
 from langchain_core.tools import BaseTool, InjectedToolCallId
@@ -94,9 +95,15 @@ def resolved_hints(function: Callable[..., Any]) -> dict[str, Any]:
         called = getattr(function, "func", function)
         # A class's own annotations are its attributes', not what it is called with.
         called = called.__init__ if isinstance(called, type) else called  # type: ignore[misc]
-        return get_type_hints(called, include_extras=True)
+        hints = get_type_hints(called, include_extras=True)
     except Exception:
         return {}
+    # What a partial has given by position already is nobody's to give.
+    return {name: hints[name] for name in hints if not isinstance(function, partial) or name in _left(function)}
+
+
+def _left(function: partial[Any]) -> set[str]:
+    return {"return", *inspect.signature(function).parameters}
 
 
 # What deepagents puts after whatever middleware an application gives it. None of it exchanges a tool that is there.

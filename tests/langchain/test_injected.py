@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Annotated, Any
 
 import pytest
@@ -385,3 +386,16 @@ def test_a_runtime_of_the_applications_own_needs_no_id(is_async: bool) -> None:
     with guard.session("user-17", tools=["search"]):
         said = asyncio.run(guarded.ainvoke(given)) if is_async else guarded.invoke(given)
     assert said == "x Own"
+
+
+def test_a_runtime_that_a_partial_has_given_is_nobodys_to_give() -> None:
+    """Bound by position, it is no argument any more, and another one does not get in its place."""
+
+    def search(runtime: Own, text: str) -> str:
+        return f"{text} {type(runtime).__name__}"
+
+    schema = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+    bound = StructuredTool.from_function(partial(search, Own()), name="search", description="d", args_schema=schema)
+    guard = Guard(ToolExecutionPolicy({"search": "read_only"}))
+    with guard.session("user-17", tools=["search"]):
+        assert guard_tool(bound, guard).invoke({"text": "x"}) == "x Own"
