@@ -15,7 +15,7 @@ from langchain_core.tools import BaseTool
 from guarded_core.approvals.request import ApprovalRequest
 from guarded_core.approvals.turns import off_the_loop
 from guarded_core.ground.errors import GuardConfigurationError, ToolExecutionError
-from guarded_core.guard import Guard
+from guarded_core.guard import Guard, check_handed_over
 from guarded_core.pipeline.call import Call
 from guarded_core.session import ToolExecutionContext
 from guarded_core.tools.spec import parse_risk, recorded_name
@@ -83,6 +83,7 @@ class GuardMiddleware(AgentMiddleware[Any, Any, Any]):
         when: Mapping[str, Callable[[Any], bool]] | None = None,
     ) -> None:
         super().__init__()
+        check_handed_over(guard, context=context)
         guard.check_framework("langchain")
         if ask not in get_args(Ask) or (ask == "message" and not isinstance(self, _AskingByMessage)):
             raise GuardConfigurationError(f"ask is one of {', '.join(get_args(Ask))}; a subclass asks by call")

@@ -12,6 +12,7 @@ from typing import Any
 
 from langchain_core.tools import BaseTool, BaseToolkit
 
+from guarded_core.ground.given import misplaced
 from guarded_core.ground.held import CONTAINERS, Walk
 from guarded_core.ground.moved import moved_name
 from guarded_core.ground.unguarded import UnguardedTools
@@ -72,8 +73,14 @@ def reachable_tools(agent_or_tools: Any) -> ReachableTools:
     while the agent runs is for GuardMiddleware. A provider's own tools, dicts in a list, count as unguarded: they run
     elsewhere. A tool that two nodes have, one of them without the middleware, counts as unguarded. What is there and
     cannot be looked into is named as unknown: a graph on a server, a toolkit, code that makes agents as it runs.
+
+    Raises:
+        GuardConfigurationError: for what can hold no tool, such as None.
     """
     given = agent_or_tools
+    if given is None or isinstance(given, str | bytes | int | float | type | Guard):
+        # Nothing would be found in it, and all would look well.
+        raise misplaced("agent_or_tools", "an agent, a graph, a middleware or a list of tools", given)
     listed = given if isinstance(given, CONTAINERS) else ()
     provided = [str(tool.get("name") or tool.get("type")) for tool in listed if isinstance(tool, Mapping)]
     found = _Search().search(given)

@@ -14,8 +14,9 @@ from langchain_core.tools import tool as as_tool
 from pydantic import PrivateAttr
 
 from guarded_core.ground.errors import DuplicateTool, GuardConfigurationError, InvalidTool
+from guarded_core.ground.given import ToolKind
 from guarded_core.ground.payload import MAX_DEPTH
-from guarded_core.guard import Guard, OnInvalid
+from guarded_core.guard import Guard, OnInvalid, check_handed_over
 from guarded_core.session import ToolExecutionContext
 from guarded_core.tools.spec import ToolRisk, parse_risk
 from guarded_langchain import compat
@@ -33,6 +34,21 @@ else:
 ToolLike: TypeAlias = BaseTool | Callable[..., Any]
 
 _NO_CONFIG: RunnableConfig = {}
+
+_TOOLS = ToolKind(
+    framework="LangChain",
+    base=BaseTool,
+    others={
+        "llama_index": "it is LlamaIndex's: guarded_llamaindex guards it",
+        "guarded_core": "plain functions go through @guard.tool, and AiTools through a ToolRegistry",
+    },
+    ways={
+        "get_tools": "hand over its tools: guard_tools(await client.get_tools(), guard)",
+        "list_tools": "load its tools first, with langchain_mcp_adapters: guard_tools(await load_mcp_tools(it), guard)",
+        "as_tool": "a Runnable becomes a tool by its as_tool()",
+        "__call__": "make a tool of it: StructuredTool.from_function(it, name=..., description=...)",
+    },
+)
 
 
 def _is_within(value: object, depth: int) -> bool:
@@ -199,6 +215,7 @@ def guard_tool(
         InvalidTool: it cannot be guarded as it is declared, or nobody declared its risk.
         GuardConfigurationError: another guard has it, or it was guarded with another risk or context.
     """
+    check_handed_over(guard, tool, context)
     (guarded,) = _guarded([tool], guard, risk=risk, context=context)
     return guarded
 
@@ -221,7 +238,8 @@ def guard_tools(
         DuplicateTool: two of them have one name.
         InvalidTool: as for `guard_tool`; one error names every tool without a declared risk.
     """
-    listed = tools.get_tools() if isinstance(tools, BaseToolkit) else tools
+    check_handed_over(guard, tools, context)
+    listed = tools.get_tools() if isinstance(tools, BaseToolkit) else _TOOLS.listed(tools)
     return _guarded(listed, guard, risk=None, context=context, on_invalid=on_invalid)
 
 
@@ -265,8 +283,7 @@ def _as_tool(tool: Any) -> BaseTool:
         raise InvalidTool(
             "a provider's own tool runs at the provider: GuardMiddleware can hide it, nothing can guard it"
         )
-    if not callable(tool):
-        raise InvalidTool(f"{type(tool).__name__} is not a tool; a Runnable becomes one by its as_tool()")
+    _TOOLS.check(tool)
     try:
         return cast(BaseTool, as_tool(tool))
     except ValueError as error:  # no docstring, as a rule

@@ -7,7 +7,8 @@ from typing import Any, Protocol
 
 from llama_index.core.tools import FunctionTool
 
-from guarded_core.guard import Guard, OnInvalid
+from guarded_core.ground.given import misplaced
+from guarded_core.guard import Guard, OnInvalid, check_handed_over
 from guarded_core.session import ToolExecutionContext
 from guarded_llamaindex.tool import Listed, guard_tools
 
@@ -38,8 +39,12 @@ async def guard_mcp_tools(
         on_invalid: as for `guard_tools`: "leave_out" goes on without the tools that cannot be guarded.
 
     Raises:
+        GuardConfigurationError: `spec` is something else, such as a client.
         InvalidTool, DuplicateTool: as `guard_tools`.
     """
+    check_handed_over(guard, spec, context)
+    if isinstance(spec, type) or not all(hasattr(spec, way) for way in ("fetch_tools", "to_tool_list_async")):
+        raise misplaced("spec", "a McpToolSpec", spec, "a client becomes one: McpToolSpec(client)")
     schemas = {tool.name: _input_schema(tool) for tool in await spec.fetch_tools()}
     return guard_tools(await spec.to_tool_list_async(), guard, context=context, schemas=schemas, on_invalid=on_invalid)
 

@@ -11,7 +11,7 @@ from llama_index.core.objects import ObjectRetriever
 from llama_index.core.schema import QueryType
 from llama_index.core.tools import AsyncBaseTool, BaseTool, ToolMetadata, ToolOutput
 
-from guarded_core.guard import Guard
+from guarded_core.guard import Guard, check_handed_over
 from guarded_core.session import ToolExecutionContext
 from guarded_llamaindex.compat import current_event, current_workflow_context
 from guarded_llamaindex.outputs import denied
@@ -54,6 +54,7 @@ class GuardedRetriever(ObjectRetriever[BaseTool]):
         *,
         context: ToolExecutionContext | None = None,
     ) -> None:
+        check_handed_over(guard, tools, context)
         self._guard = guard
         self._context = context
         self._source = tools if isinstance(tools, ObjectRetriever) else None

@@ -16,7 +16,8 @@ from pydantic.errors import PydanticUserError
 from typing_extensions import TypeVar
 
 from guarded_core.ground.errors import CannotRun, DuplicateTool, InvalidTool, ToolExecutionError
-from guarded_core.guard import Guard, OnInvalid
+from guarded_core.ground.given import ToolKind, require
+from guarded_core.guard import Guard, OnInvalid, check_handed_over
 from guarded_core.pipeline.call import Call, edit_note
 from guarded_core.session import ToolExecutionContext
 from guarded_core.store.ledger import CallKey
@@ -54,6 +55,23 @@ _log = logging.getLogger("guarded_core")
 Entry = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 AsyncEntry = Callable[[tuple[Any, ...], dict[str, Any]], Awaitable[Any]]
 
+_TOOLS = ToolKind(
+    framework="LlamaIndex",
+    base=BaseTool,
+    others={
+        "langchain_core": "it is LangChain's: guarded_langchain guards it",
+        "guarded_core": "plain functions go through @guard.tool, and AiTools through a ToolRegistry",
+    },
+    ways={
+        "fetch_tools": "await guard_mcp_tools(spec, guard) guards an MCP server's tools",
+        "list_tools": "await guard_mcp_tools(McpToolSpec(client), guard) guards an MCP server's tools",
+        "to_tool_list": "hand over its tools: guard_tools(spec.to_tool_list(), guard)",
+        "retrieve": "guarded_retriever(retriever, guard) guards what a retriever of tools finds",
+        "query": "make a tool of it: QueryEngineTool.from_defaults(engine, name=..., description=...)",
+        "__call__": "make a tool of it: FunctionTool.from_defaults(it, name=..., description=...)",
+    },
+)
+
 
 def guard_tool(
     tool: BaseTool | Callable[..., Any],
@@ -77,6 +95,7 @@ def guard_tool(
     Raises:
         InvalidTool: it cannot be guarded as it is declared, or no risk is declared.
     """
+    check_handed_over(guard, tool, context)
     wanted = _wanted(tool, guard, context, risk=risk, schema=schema, code_execution=code_execution)
     if isinstance(wanted, GuardedTool):
         return wanted
@@ -106,13 +125,15 @@ def guard_tools(
         InvalidTool: one of them cannot be guarded as it is declared, or some have no risk: all of those are named.
         DuplicateTool: two of them share a name.
     """
+    check_handed_over(guard, tools, context)
+    require((Mapping, type(None)), "schemas", "JSON Schemas by the tools' names", schemas)
 
     def made(tool: BaseTool | Callable[..., Any]) -> _Wanted | GuardedTool:
         schema = (schemas or {}).get(_name(tool))
         return _wanted(tool, guard, context, schema=schema, code_execution=code_execution)
 
     makers: dict[str, Callable[[], _Wanted | GuardedTool]] = {}
-    for tool in tools:
+    for tool in _TOOLS.listed(tools):
         name = tool.spec_name if isinstance(tool, GuardedTool) else _name(tool)
         if name in makers:
             # An agent keeps the last tool of a name, and never says so.
@@ -239,6 +260,9 @@ def _wanted(
                 f"tool {tool.spec_name!r} is guarded already, for another guard or context; wrap the bare one"
             )
         return tool
+    require((Mapping, type(None)), "schema", "a JSON Schema", schema)
+    require((UnsafeCodeExecution, type(None)), "code_execution", "an UnsafeCodeExecution", code_execution)
+    _TOOLS.check(tool)
     inner = tool if isinstance(tool, BaseTool) else as_tool(tool)
     if schema is None and is_mcp_tool(inner):
         warnings.warn(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import threading
 import warnings
@@ -17,10 +18,10 @@ from guarded_core.approvals.decisions import Approvals
 from guarded_core.approvals.request import ApprovalRequest
 from guarded_core.audit.chain import AuditKeys, KeysLike
 from guarded_core.audit.event import AuditEvent
-from guarded_core.audit.memory import InMemoryToolAuditTrail
 from guarded_core.audit.sink import AuditSink, ToolAuditSink, completed
 from guarded_core.audit.trail import Trail, trail_of
 from guarded_core.ground.errors import DuplicateTool, GuardConfigurationError, InvalidTool, ToolExecutionError
+from guarded_core.ground.given import kind, misplaced, require
 from guarded_core.ground.shown import Shown
 from guarded_core.ground.wording import counted
 from guarded_core.pipeline.call import Authority, Call
@@ -36,7 +37,7 @@ from guarded_core.rules.ruleset import RuleSet
 from guarded_core.rules.state import StateStore
 from guarded_core.session import Callers, Nobody, ToolExecutionContext, current_context
 from guarded_core.store.base import Store
-from guarded_core.store.memory import MemoryStore
+from guarded_core.store.opening import open_sink, open_store
 from guarded_core.store.reconcile import reconcile
 from guarded_core.tools.examination import ToolWarning, check_steady, odd_about
 from guarded_core.tools.port import ToolPort, UnreadablePort
@@ -52,6 +53,7 @@ OnInvalid = Literal["refuse", "leave_out"]
 _log = logging.getLogger("guarded_core")
 
 _MAX_MEMORIES = 256
+_WAYS_IN = "a framework's tool goes through its adapter's guard_tool, a function through @guard.tool"
 
 
 class Guard(Shown):
@@ -93,8 +95,13 @@ class Guard(Shown):
         max_denials: int = 64,
         max_pending: int = 16,
     ) -> None:
-        if not isinstance(policy, ToolExecutionPolicy):
-            raise GuardConfigurationError("policy is a ToolExecutionPolicy; for a file use Guard.from_file(path)")
+        require(ToolExecutionPolicy, "policy", "a ToolExecutionPolicy", policy, "for a file use Guard.from_file(path)")
+        require((StateStore, type(None)), "state", "a StateStore", state)
+        if identify is not None and (isinstance(identify, type) or not callable(identify)):
+            raise misplaced("identify", "a function of the framework's runtime", identify)
+        for name, most in (("max_denials", max_denials), ("max_pending", max_pending)):
+            if type(most) is not int or most < 1:
+                raise misplaced(name, "a whole number, at least 1", most)
         self._lock = threading.Lock()
         self._policy = policy
         self._source: Path | None = None
@@ -107,8 +114,8 @@ class Guard(Shown):
         self.rules = PolicyEngine()
         self.state = state or StateStore()
         audit_keys = AuditKeys.of(keys)
-        self.store: Store = _open_store(store, audit_keys)
-        self.audit = _open_sink(audit, audit_keys, self.store)
+        self.store: Store = open_store(store, audit_keys)
+        self.audit = open_sink(audit, audit_keys, self.store)
         self.trail: Trail = (self.store.trail() if self.store.keeps_trail else None) or trail_of(self.audit)
         self.approvals = Approvals(self.store, self._record)
         self._approver = in_turn(approver, self.store)
@@ -141,6 +148,7 @@ class Guard(Shown):
         """
         from guarded_core.policy.file import load_policy
 
+        require((str, Path), "path", "where a policy file or a folder of them is", path)
         guard = cls(load_policy(path), **settings)
         guard._source = Path(path)
         return guard
@@ -165,6 +173,7 @@ class Guard(Shown):
             from guarded_core.policy.file import load_policy
 
             policy = load_policy(self._source)
+        require(ToolExecutionPolicy, "policy", "a ToolExecutionPolicy", policy, "without one, the file is read again")
         self._policy = policy
         return policy
 
@@ -235,7 +244,7 @@ class Guard(Shown):
         Raises:
             GuardConfigurationError: an unknown role, or a bound that is not kept.
         """
-        allowed = None if tools is None else frozenset([tools] if isinstance(tools, str) else tools)
+        allowed = None if tools is None else _names(tools)
         if role is not None:
             found = self._policy.roles.get(role)
             if found is None:
@@ -276,6 +285,7 @@ class Guard(Shown):
             self._callers.issued(context, ())
         context.origins.known_as(*known_as)
         if request is not None:
+            require(str, "request", "what the user asked for, as text", request)
             context.said(request)
         return context
 
@@ -397,6 +407,8 @@ class Guard(Shown):
         Raises:
             InvalidTool: tools that neither the policy nor code declares a risk for, all of them named.
         """
+        for tool in tools:
+            require((ToolPort, ToolSpec), "each tool", "a ToolSpec or a ToolPort", tool, _WAYS_IN)
         ports = [ToolPort(tool) if isinstance(tool, ToolSpec) else tool for tool in tools]
         undeclared = [port.spec for port in ports if self._policy.risk(port.spec) is None]
         if undeclared:
@@ -434,6 +446,8 @@ class Guard(Shown):
         from guarded_core.tools.function import PlainFunction  # with it comes pydantic, which only typed functions need
 
         def guarded(function: F) -> F:
+            if not inspect.isroutine(function):
+                raise InvalidTool(f"{kind(function)} was given, which is not a function; {_WAYS_IN}")
             terms = self._policy.terms(name or function.__name__)
             plain = PlainFunction(function, name=name, description=description, risk=risk, terms=terms)
             if plain.spec.name in self._functions:
@@ -657,25 +671,22 @@ def _undeclared(*specs: ToolSpec) -> InvalidTool:
     )
 
 
-def _open_store(store: Store | str | None, keys: AuditKeys | None) -> Store:
-    if store is None:
-        return MemoryStore()
-    if not isinstance(store, str):
-        return store
-    try:
-        from guarded_core.store.sql import SqlStore
-    except ImportError as error:
-        raise ImportError(
-            'a database store needs an extra: pip install "guarded-tools[sql]" (or [postgres])'
-        ) from error
-    return SqlStore.open(store, keys=keys)
+def _names(tools: Iterable[str]) -> frozenset[str]:
+    wanted = "a list of names, or names with how many calls each is good for"
+    require(Iterable, "tools", wanted, tools)
+    names = [tools] if isinstance(tools, str) else list(tools)
+    for name in names:
+        require(str, "each of tools", "a name", name)
+    return frozenset(names)
 
 
-def _open_sink(audit: ToolAuditSink | str | Path | None, keys: AuditKeys | None, store: Store) -> ToolAuditSink | None:
-    if isinstance(audit, str | Path):
-        from guarded_core.audit.durable import DurableToolAuditTrail
+def check_handed_over(guard: object, tools: object = None, context: object = None) -> None:
+    """For adapters: what a user gave as guard and context is that, and not the tools.
 
-        return DurableToolAuditTrail.open(audit, keys=keys, auto_rotate=True)
-    if audit is None and not store.keeps_trail:
-        return InMemoryToolAuditTrail(4096)
-    return audit
+    Raises:
+        GuardConfigurationError: naming what was given by its type, and what to do.
+    """
+    if not isinstance(guard, Guard):
+        swapped = "the two stand the other way around: tools first, then the guard" if isinstance(tools, Guard) else ""
+        raise misplaced("guard", "a Guard", guard, swapped or "make one: Guard.from_file(path)")
+    require((ToolExecutionContext, type(None)), "context", "a session that guard.session(...) opened", context)

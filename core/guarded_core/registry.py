@@ -8,6 +8,7 @@ from typing import Any
 
 from guarded_core.audit.sink import ToolAuditSink, completed
 from guarded_core.ground.errors import DuplicateTool, GuardConfigurationError, ToolNotFound
+from guarded_core.ground.given import require
 from guarded_core.ground.payload import PayloadLimits, freeze
 from guarded_core.pipeline.call import Authority, Call
 from guarded_core.pipeline.flow import enforce
@@ -17,6 +18,7 @@ from guarded_core.preview.visible import ToolView, openai_schema, visible_tools
 from guarded_core.rules.engine import PolicyEngine
 from guarded_core.rules.state import StateStore
 from guarded_core.session import ToolExecutionContext
+from guarded_core.store.opening import check_sink
 from guarded_core.tools.port import FunctionPort
 from guarded_core.tools.spec import AiTool, ToolSpec
 
@@ -60,6 +62,8 @@ class ToolRegistry:
             InvalidTool: a name, description, parameter or risk is out of bounds.
             DuplicateTool: its name is taken.
         """
+        hint = "make an instance of it" if isinstance(tool, type) and issubclass(tool, AiTool) else ""
+        require(AiTool, "tool", "an AiTool", tool, hint)
         port = AiToolPort(tool)
         name = port.spec.name
         with self._lock:
@@ -99,12 +103,12 @@ class ToolRegistry:
 
         Raises:
             ToolExecutionError: the call was refused or failed (see errors.py).
-            GuardConfigurationError: the tool is async: `aexecute` runs it.
+            GuardConfigurationError: the tool is async: `aexecute` runs it; or what was handed over is something else.
         """
-        port = self._port(name)
+        services, port = _services(context, policy, audit), self._port(name)
         if port is not None and port.is_async:
             raise GuardConfigurationError(f"tool {name!r} is async; use aexecute")
-        return run(enforce(self._call(name, payload, context), self._authority(policy)), _services(context, audit))
+        return run(enforce(self._call(name, payload, context), self._authority(policy)), services)
 
     async def aexecute(
         self,
@@ -115,8 +119,8 @@ class ToolRegistry:
         audit: ToolAuditSink,
     ) -> Any:
         """As `execute`, without blocking the event loop; a sync tool runs in a worker thread."""
-        flow = enforce(self._call(name, payload, context), self._authority(policy))
-        return await arun(flow, _services(context, audit))
+        services = _services(context, policy, audit)
+        return await arun(enforce(self._call(name, payload, context), self._authority(policy)), services)
 
     def visible_tools(self, policy: ToolExecutionPolicy, context: ToolExecutionContext | None = None) -> list[ToolView]:
         """The tools a model should be shown under `policy`, for `context` where one is given."""
@@ -139,5 +143,8 @@ class ToolRegistry:
         return Authority(policy=lambda: policy, engine=self._engine, state=self._state, unknown=ToolNotFound)
 
 
-def _services(context: ToolExecutionContext, audit: ToolAuditSink) -> Services:
+def _services(context: ToolExecutionContext, policy: ToolExecutionPolicy, audit: ToolAuditSink) -> Services:
+    require(ToolExecutionContext, "context", "a ToolExecutionContext", context)
+    require(ToolExecutionPolicy, "policy", "a ToolExecutionPolicy", policy, "a Guard has it as guard.policy")
+    check_sink(audit, context.store)
     return Services(store=context.store, sink=completed(audit))

@@ -99,7 +99,7 @@ def in_turn(approvers: Approver | Sequence[Approver] | None, store: RequestStore
     """
     if approvers is None:
         return None
-    each = tuple(approvers) if isinstance(approvers, Sequence) else (approvers,)
+    each = tuple(approvers) if isinstance(approvers, Sequence) and not isinstance(approvers, str) else (approvers,)
     for approver in each:
         _check(approver)
     completed = [_completed(approver) for approver in each]

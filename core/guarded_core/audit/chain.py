@@ -67,6 +67,8 @@ class AuditKeys:
     __slots__ = ("_secrets",)
 
     def __init__(self, secrets: Mapping[str, bytes] | Sequence[bytes]) -> None:
+        if isinstance(secrets, str) or not isinstance(secrets, Mapping | Sequence):
+            raise ToolAuditTrailError("invalid_keys", "keys are bytes, a list of bytes, or bytes by id")
         if not isinstance(secrets, Mapping):
             secrets = {_derived_id(secret): secret for secret in secrets}
         if not secrets:

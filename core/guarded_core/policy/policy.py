@@ -9,6 +9,7 @@ from typing import Any, Literal
 from guarded_core.approvals.grantable import Grantable
 from guarded_core.ground.bounds import DEFAULT_EXPIRY_SECONDS, MAX_APPROVALS
 from guarded_core.ground.errors import InvalidPolicy, InvalidTool
+from guarded_core.ground.given import kind, require
 from guarded_core.ground.payload import PayloadLimits, freeze
 from guarded_core.ground.pointer import Param
 from guarded_core.ground.shown import Shown
@@ -196,6 +197,10 @@ class ToolExecutionPolicy(Shown):
         if isinstance(tools, str):
             # A string is an iterable of names too: of its letters.
             raise InvalidPolicy("tools is a list of names, not one name", where="tools")
+        if not isinstance(tools, Iterable) or isinstance(tools, type):
+            raise InvalidPolicy(f"is a list of names, or risks by name, and {kind(tools)} was given", where="tools")
+        require((PayloadLimits, type(None)), "limits", "PayloadLimits", limits)
+        require((Mapping, type(None)), "roles", "a Role by each name", roles)
         declared = tools if isinstance(tools, Mapping) else dict.fromkeys(tools)
         self._tools = {name: _settings(name, declared[name]) for name in declared}
         self._engine = PolicyEngine(rules)
@@ -203,6 +208,7 @@ class ToolExecutionPolicy(Shown):
         self._labels = {name: settings.labels() for name, settings in self._tools.items()}
         self._roles = dict(roles or {})
         for role_name, role in self._roles.items():
+            require(Role, f"the role {role_name!r}", "a Role", role, "Role(tools=[...])")
             if unknown := sorted(role.tools - self._tools.keys()):
                 hint = did_you_mean(unknown[0], self._tools)
                 raise InvalidPolicy(f"the allowlist has no {unknown[0]!r}{hint}", where=f"roles.{role_name}.tools")

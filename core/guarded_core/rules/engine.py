@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from guarded_core.ground.given import misplaced
 from guarded_core.ground.violation import PolicyViolation
 from guarded_core.rules.case import Action, Case, Finding, Rule, RuleLike, Scope, Window, completed
 from guarded_core.rules.patterns import is_glob
@@ -40,11 +41,11 @@ class PolicyEngine:
 
     def register(self, name: str, check: Check, description: str = "") -> None:
         """Append a check that is asked of every call: it returns why not, or None; raising is a violation too."""
-        self.add(_HostRule(name=name, ask=check, description=description))
+        self.add(_HostRule(name=name, ask=_function(check), description=description))
 
     def register_tool_deny(self, name: str, tool: str, check: Check, description: str = "") -> None:
         """`register`, plus the caller's word that the check refuses `tool` whatever the arguments: it can be hidden."""
-        self.add(_HostRule(name=name, ask=check, description=description, denies=tool))
+        self.add(_HostRule(name=name, ask=_function(check), description=description, denies=tool))
 
     def unregister(self, name: str) -> int:
         """Remove every rule of that name; how many there were."""
@@ -130,6 +131,12 @@ class PolicyEngine:
             self._rules = [rule for rule in self._rules if wanted(rule)]
             self._built = None
             return before - len(self._rules)
+
+
+def _function(check: Check) -> Check:
+    if isinstance(check, type) or not callable(check):
+        raise misplaced("check", "a function of an Action and a StateStore", check)
+    return check
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
