@@ -20,13 +20,20 @@ from guarded_core.audit.chain import AuditKeys, KeysLike
 from guarded_core.audit.event import AuditEvent
 from guarded_core.audit.sink import AuditSink, ToolAuditSink, completed
 from guarded_core.audit.trail import Trail, trail_of
-from guarded_core.ground.errors import DuplicateTool, GuardConfigurationError, InvalidTool, ToolExecutionError
+from guarded_core.ground.errors import (
+    DuplicateTool,
+    GuardConfigurationError,
+    InvalidPolicy,
+    InvalidTool,
+    ToolExecutionError,
+)
 from guarded_core.ground.given import kind, misplaced, require
 from guarded_core.ground.shown import Shown
 from guarded_core.ground.wording import counted
 from guarded_core.pipeline.call import Authority, Call
 from guarded_core.pipeline.flow import enforce, propose, refusal
 from guarded_core.pipeline.steps import Flow, Services, arun, recorded, run
+from guarded_core.policy.lint import misfits
 from guarded_core.policy.policy import DEFAULT_MAX_CALLS, ToolExecutionPolicy
 from guarded_core.preview.coverage import Coverage, coverage
 from guarded_core.preview.decision import Decision, Trace, preview, trace
@@ -164,7 +171,7 @@ class Guard(Shown):
         Calls that are being judged keep the policy they began with; calls that wait for a person are judged anew.
 
         Raises:
-            InvalidPolicy: the file is not usable; the old policy stays in force.
+            InvalidPolicy: the file is not usable, or does not fit the tools; the old policy stays in force.
             GuardConfigurationError: this guard has no file, and no policy was given.
         """
         if policy is None:
@@ -174,6 +181,7 @@ class Guard(Shown):
 
             policy = load_policy(self._source)
         require(ToolExecutionPolicy, "policy", "a ToolExecutionPolicy", policy, "without one, the file is read again")
+        _check_fit(policy, self._specs())
         self._policy = policy
         return policy
 
@@ -406,6 +414,7 @@ class Guard(Shown):
 
         Raises:
             InvalidTool: tools that neither the policy nor code declares a risk for, all of them named.
+            InvalidPolicy: a rule or a setting of the policy is about a parameter that its tool does not have.
         """
         for tool in tools:
             require((ToolPort, ToolSpec), "each tool", "a ToolSpec or a ToolPort", tool, _WAYS_IN)
@@ -413,6 +422,7 @@ class Guard(Shown):
         undeclared = [port.spec for port in ports if self._policy.risk(port.spec) is None]
         if undeclared:
             raise _undeclared(*undeclared)
+        _check_fit(self._policy, (port.spec for port in ports))
         with self._lock:
             self._ports = {**self._ports, **{port.spec.name: port for port in ports}}
             for port in ports:
@@ -669,6 +679,13 @@ def _undeclared(*specs: ToolSpec) -> InvalidTool:
         f"no risk is declared for {', '.join(names)}. Say for each how much harm it can do "
         f"({', '.join(ToolRisk)}), in the policy:\n{lines}\nor where it is wrapped: risk=..."
     )
+
+
+def _check_fit(policy: ToolExecutionPolicy, specs: Iterable[ToolSpec]) -> None:
+    """Raises InvalidPolicy for rules and settings about parameters that these tools do not have, all of them named."""
+    found = [line for spec in specs for line in misfits(policy, spec.name, spec.schema)]
+    if found:
+        raise InvalidPolicy("the policy does not fit the tools:\n" + "\n".join(f"  - {line}" for line in found))
 
 
 def _names(tools: Iterable[str]) -> frozenset[str]:

@@ -366,3 +366,37 @@ class TestJsonSchema:
             if key != "kind"
         ]
         assert [(name, key) for name, key, setting in settings if not setting.get("description")] == []
+
+
+class TestNames:
+    """A rule for a tool that the policy does not have protects nothing: the file is refused."""
+
+    TOOLS = '[tools.pay]\nrisk = "mutating"\n[tools.order]\nrisk = "read_only"\n'
+
+    @pytest.mark.parametrize(
+        ("kind", "fields", "message"),
+        [
+            ("deny_tool", {"tool": '"pya"'}, "no allowed tool is named 'pya'; did you mean 'pay'?"),
+            ("deny_tool", {"tool": '"mail_*"'}, "no allowed tool is named 'mail_*'"),
+            ("limit_tool_param", {"tool": '"Pay"', "param": '"a"', "max": "1"}, "named 'Pay'; did you mean 'pay'?"),
+            ("deny_after", {"tool": '"pay"', "after": '"oder"'}, "named 'oder'; did you mean 'order'?"),
+            ("require_approval", {"tool": '"p?"'}, "no allowed tool is named 'p?'"),
+        ],
+    )
+    @pytest.mark.parametrize("is_folder", [False, True])
+    def test_of_a_rule(self, kind: str, fields: dict[str, str], message: str, is_folder: bool, tmp_path: Path) -> None:
+        """With its place in its file, and the nearest name; the file is all that is looked at."""
+        said = "\n" + rule("deny_tool", tool='"order"') + "\n" + rule(kind, **fields)
+        if is_folder:
+            (tmp_path / "a.toml").write_text("version = 1\n" + self.TOOLS)
+        head = "version = 1\n" if is_folder else "version = 1\n" + self.TOOLS
+        (tmp_path / "b.toml").write_text(head + said.replace("version = 1\n", ""))
+        with pytest.raises(InvalidPolicy) as refused:
+            load_policy(tmp_path if is_folder else tmp_path / "b.toml")
+        assert message in str(refused.value)
+        assert (refused.value.where, refused.value.file) == ("rules[1]", "b.toml")
+
+    def test_globs_and_names_that_are_there(self) -> None:
+        """What matches one allowed tool is meant for it."""
+        rules = "\n" + rule("deny_tool", tool='"pa*"') + "\n" + rule("deny_after", tool='"pay"', after='"*"')
+        assert len(parse_policy("version = 1\n" + self.TOOLS + rules.replace("version = 1\n", "")).rules) == 2

@@ -107,14 +107,14 @@ class TestMatching:
         ("rule", "severity", "pattern"),
         [
             (LimitToolParam(tool="pya", param="amount", max=1), "error", "'pya'; did you mean 'pay'?"),
-            (LimitToolParam(tool="mail_*", param="amount", max=1), "warning", "'mail_*'; there is order, pay"),
-            (DenyTool(tool="shell"), "warning", "'shell'; there is order, pay"),
+            (LimitToolParam(tool="mail_*", param="amount", max=1), "error", "'mail_*'; there is order, pay"),
+            (DenyTool(tool="shell"), "error", "'shell'; there is order, pay"),
             (DenyAfter(tool="pay", after="oder"), "error", "'oder'; did you mean 'order'?"),
             (RequireState(key="open", value=True, tool="Pay"), "error", "'Pay'; did you mean 'pay'?"),
         ],
     )
     def test_a_rule_of_no_allowed_tool(self, rule: Any, severity: str, pattern: str) -> None:
-        """A gate that stands somewhere else. A glob, or a plain denial, may be there for later."""
+        """A gate that stands somewhere else, spelled out or by a glob; what is not allowed needs no denial."""
         message = f"{rule.name}: can never match: no allowed tool is named {pattern}"
         assert found(rule) == [(severity, "rules[0]", message)]
 

@@ -259,7 +259,7 @@ def test_two_tools_of_one_name_are_refused(guard: Guard, read: GuardedTool) -> N
 
 def test_one_guard_serves_two_agents_with_tools_of_one_name(guard: Guard, read: GuardedTool, ran: Ran) -> None:
     """Each guarded tool is judged and run as the tool it is, whatever else has its name."""
-    other = guard_tool(FunctionTool.from_defaults(lambda page: page, name="read", description="Reads."), guard)
+    other = guard_tool(FunctionTool.from_defaults(lambda page, path="": page, name="read", description="Reads."), guard)
     with guard.session("user-17", tools=["read"]):
         assert other.call(page=7).content == "7"
         assert read.call(path="a").content == "content of a"

@@ -15,6 +15,7 @@ from typing import Any
 from guarded_core.ground.errors import InvalidPolicy
 from guarded_core.ground.payload import PayloadLimits
 from guarded_core.policy.effect import EffectKey
+from guarded_core.policy.lint import nameless
 from guarded_core.policy.models import LimitsTable, PolicyDocument, given, policy_json_schema
 from guarded_core.policy.policy import DEFAULT_OUTPUT_BYTES, OriginSettings, Role, ToolExecutionPolicy, ToolSettings
 from guarded_core.rules.case import Rule
@@ -67,6 +68,7 @@ class _Merged:
         self.roles: dict[str, Role] = {}
         self.rules: list[Rule] = []
         self.origins = OriginSettings()
+        self._rule_places: list[tuple[str, str | None]] = []
         self._files: dict[str, str | None] = {}
 
     def add(self, document: PolicyDocument, file: str | None) -> None:
@@ -84,6 +86,7 @@ class _Merged:
             self._claim("origins.locales", file)
             self.origins = _made(OriginSettings, document.origins, "origins", file)
         rules: list[Any] = document.rules
+        self._rule_places += [(f"rules[{index}]", file) for index in range(len(rules))]
         self.rules += [_made(KINDS[rule.kind], rule, f"rules[{index}]", file) for index, rule in enumerate(rules)]
 
     def policy(self) -> ToolExecutionPolicy:
@@ -92,7 +95,7 @@ class _Merged:
         output_bytes = limits.pop("output_bytes", DEFAULT_OUTPUT_BYTES)
         limits["bytes"] = limits.pop("input_bytes", LimitsTable().input_bytes)
         try:
-            return ToolExecutionPolicy(
+            policy = ToolExecutionPolicy(
                 self.tools,
                 rules=self.rules,
                 roles=self.roles,
@@ -103,6 +106,16 @@ class _Merged:
         except InvalidPolicy as error:
             place = ".".join(error.where.split(".")[:2])
             raise InvalidPolicy(error.reason, where=error.where, file=self._files.get(place)) from None
+        self._check_names(policy)
+        return policy
+
+    def _check_names(self, policy: ToolExecutionPolicy) -> None:
+        # A rule for a tool that is not there protects nothing, and nobody would see it.
+        found = nameless(policy)
+        if found and policy.tools:  # without any tool nothing is allowed, which is said elsewhere
+            where, file = self._rule_places[int(found[0].where[len("rules[") : -1])]
+            said = [one.message for one in found]
+            raise InvalidPolicy("\n".join(said), where=where, file=file)
 
     def _claim(self, place: str, file: str | None) -> None:
         if place in self._files:

@@ -133,26 +133,62 @@ def _patterns(rule: Rule) -> tuple[str, ...]:
     return (rule.tools,) if isinstance(rule.tools, str) else rule.tools or ()
 
 
+def nameless(policy: ToolExecutionPolicy) -> list[LintFinding]:
+    """The rules that name a tool, or a glob of tools, that the policy does not have: they protect nothing."""
+    return [
+        _of_rule(index, rule, severity, message)
+        for index, rule in enumerate(policy.rules)
+        for severity, message in _matching(policy, rule)
+    ]
+
+
+def misfits(policy: ToolExecutionPolicy, name: str, schema: Mapping[str, Any]) -> list[str]:
+    """What `policy` says of a tool that its schema has no place for, each with where it is said and what is near.
+
+    A rule for a glob of tools that only some of them have the parameter for counts where it refuses the others.
+    """
+    if name not in policy.tools:
+        return []
+    settings = policy.settings(name) or ToolSettings()
+    found = [
+        f"tools.{name}.{setting}: {message}"
+        for setting, severity, message in _places(settings, schema)
+        # A pattern that is left to the tool and is not there leaves nothing to it.
+        if severity == "error" and setting != "opaque_patterns"
+    ]
+    for index, rule in enumerate(policy.rules):
+        if rule.parameter is not None and rule.parameter.tokens[0] in settings.binds:
+            continue  # the application gives it
+        if rule.requires_value or not any(map(is_glob, _patterns(rule) or "*")):
+            found += [f"rules[{index}], {rule.name}, {said}" for _, said in _misplaced(rule, name, schema)]
+    return found
+
+
 def _matching(policy: ToolExecutionPolicy, rule: Rule) -> Said:
-    for pattern in _patterns(rule):
-        if not any(names_tool(pattern, name) for name in policy.tools):
-            # To deny what is not allowed anyway, or may come some day, is prudent; any other rule was meant for a tool.
-            prudent = is_glob(pattern) or rule.denies is not None
+    returned_by = (rule.spec or {}).get("returned_by", ())
+    for pattern in (*_patterns(rule), *returned_by):
+        if pattern not in policy.tools and not any(names_tool(pattern, name) for name in policy.tools):
             hint = did_you_mean(pattern, policy.tools)
-            yield "warning" if prudent else "error", f"can never match: no allowed tool is named {pattern!r}{hint}"
+            yield "error", f"can never match: no allowed tool is named {pattern!r}{hint}"
 
 
 def _parameter(policy: ToolExecutionPolicy, rule: Rule, schemas: Mapping[str, Mapping[str, Any]]) -> Said:
     if rule.parameter is None:
         return
     for name in sorted(policy.tools & schemas.keys()):
-        named = rule.tools is None or any(names_tool(pattern, name) for pattern in _patterns(rule))
-        if named and (gap := missing(schemas[name], rule.parameter)):
-            effect = "denies every call" if rule.requires_value else "can never match"
-            yield "error", f"{effect}: {name!r} has no parameter {gap[0]!r} there{did_you_mean(*gap)}"
-        elif named and rule.counts and not takes_number(schemas[name], rule.parameter):
-            effect = "denies" if rule.refuses else "asks about"
-            yield "error", f"{effect} every call: {name!r} takes no number there (text with format: decimal is one)"
+        yield from _misplaced(rule, name, schemas[name])
+
+
+def _misplaced(rule: Rule, name: str, schema: Mapping[str, Any]) -> Said:
+    named = rule.tools is None or any(names_tool(pattern, name) for pattern in _patterns(rule))
+    if rule.parameter is None or not named:
+        return
+    if gap := missing(schema, rule.parameter):
+        effect = "denies every call" if rule.requires_value else "can never match"
+        yield "error", f"{effect}: {name!r} has no parameter {gap[0]!r} there{did_you_mean(*gap)}"
+    elif rule.counts and not takes_number(schema, rule.parameter):
+        effect = "denies" if rule.refuses else "asks about"
+        yield "error", f"{effect} every call: {name!r} takes no number there (text with format: decimal is one)"
 
 
 def _emptiness(rule: Rule) -> Said:

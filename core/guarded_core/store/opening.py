@@ -55,7 +55,7 @@ def check_sink(audit: object, store: Store) -> None:
         return
     if isinstance(audit, list):  # it has an append too
         raise misplaced("audit", "one sink, or the path of a trail", audit, "TeeSink(...) is several")
-    way = "aappend" if hasattr(audit, "aappend") else "append"
+    way = "append" if getattr(audit, "aappend", None) is None else "aappend"
     _must_have(audit, "audit", "a sink with append(event), or the path of a trail", way)
 
 

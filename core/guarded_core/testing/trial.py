@@ -126,7 +126,7 @@ def trial_guard(
 
 
 def _guessed(name: str) -> ToolSpec:
-    return ToolSpec.of(name=name, description="", schema={"type": "object"}, closed=True)
+    return ToolSpec.of(name=name, description="", schema={"type": "object", "additionalProperties": True}, closed=True)
 
 
 def trial_session(
