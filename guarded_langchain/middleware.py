@@ -33,7 +33,7 @@ try:
 except ImportError as error:
     raise ImportError('GuardMiddleware needs LangChain\'s agents: pip install "guarded-tools[langgraph]"') from error
 
-_log = logging.getLogger("guarded_langchain")
+_log = logging.getLogger(__name__)
 
 _MAX_WRAPPED = 512
 

@@ -6,7 +6,7 @@ import logging
 
 from guarded_core.ground.errors import GuardConfigurationError
 
-_log = logging.getLogger("guarded_llamaindex")
+_log = logging.getLogger(__name__)
 
 
 class CodeExecutionRefused(GuardConfigurationError, ValueError):

@@ -50,7 +50,7 @@ from guarded_llamaindex.outputs import (
 from guarded_llamaindex.reentry import lacks_memory, one_call
 from guarded_llamaindex.shapes import as_tool, check_shape, without_json_form
 
-_log = logging.getLogger("guarded_core")
+_log = logging.getLogger(__name__)
 
 Entry = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 AsyncEntry = Callable[[tuple[Any, ...], dict[str, Any]], Awaitable[Any]]

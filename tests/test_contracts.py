@@ -53,6 +53,7 @@ LLAMAINDEX = ("llama_index", "workflows")
 ONLY_IN = {
     "typer": r"guarded_core\.cli\b",
     "rich": r"guarded_core\.cli\b",
+    "opentelemetry": r"guarded_core\.pipeline\.otel",
     "sqlalchemy": r"guarded_core\.store\.sql",
     "psycopg": r"guarded_core\.store\.sql",
 }

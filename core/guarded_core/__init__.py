@@ -93,6 +93,7 @@ from guarded_core.tools.running import idempotency_key
 from guarded_core.tools.spec import AiTool, ToolParam, ToolRisk, ToolSpec
 
 if TYPE_CHECKING:
+    from guarded_core.pipeline.otel import OpenTelemetry as OpenTelemetry
     from guarded_core.policy.file import PolicyWarning, load_policy
 
 __all__ = [
@@ -190,4 +191,8 @@ def __getattr__(name: str) -> Any:
         from guarded_core.policy import file as policy_file
 
         return getattr(policy_file, name)
+    if name == "OpenTelemetry":  # needs an extra
+        from guarded_core.pipeline.otel import OpenTelemetry
+
+        return OpenTelemetry
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -33,6 +33,7 @@ from guarded_core.ground.wording import counted
 from guarded_core.pipeline.call import Authority, Call
 from guarded_core.pipeline.flow import enforce, propose, refusal
 from guarded_core.pipeline.steps import Flow, Services, arun, recorded, run
+from guarded_core.pipeline.watching import Telemetry
 from guarded_core.policy.lint import misfits
 from guarded_core.policy.policy import DEFAULT_MAX_CALLS, ToolExecutionPolicy
 from guarded_core.preview.coverage import Coverage, coverage
@@ -53,11 +54,12 @@ from guarded_core.tools.spec import ToolRisk, ToolSpec
 if TYPE_CHECKING:
     from guarded_core.tools.function import PlainFunction
 
+T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 P = TypeVar("P")
 OnInvalid = Literal["refuse", "leave_out"]
 
-_log = logging.getLogger("guarded_core")
+_log = logging.getLogger(__name__)
 
 _MAX_MEMORIES = 256
 _WAYS_IN = "a framework's tool goes through its adapter's guard_tool, a function through @guard.tool"
@@ -79,6 +81,7 @@ class Guard(Shown):
             a call is in no block of its own.
         max_denials: denied calls after which a session is over.
         max_pending: approval requests that may wait in one session.
+        telemetry: is told of calls as they happen, such as ``guarded_core.OpenTelemetry()``.
 
     Attributes:
         trail: what happened, to be read, verified and completed, wherever it is kept: in the store, behind `audit`, or
@@ -101,6 +104,7 @@ class Guard(Shown):
         identify: Callable[[Any], ToolExecutionContext | None] | None = None,
         max_denials: int = 64,
         max_pending: int = 16,
+        telemetry: Telemetry | None = None,
     ) -> None:
         require(ToolExecutionPolicy, "policy", "a ToolExecutionPolicy", policy, "for a file use Guard.from_file(path)")
         require((StateStore, type(None)), "state", "a StateStore", state)
@@ -109,6 +113,8 @@ class Guard(Shown):
         for name, most in (("max_denials", max_denials), ("max_pending", max_pending)):
             if type(most) is not int or most < 1:
                 raise misplaced(name, "a whole number, at least 1", most)
+        if telemetry is not None and (isinstance(telemetry, type) or not hasattr(telemetry, "watched")):
+            raise misplaced("telemetry", "an OpenTelemetry()", telemetry)
         self._lock = threading.Lock()
         self._policy = policy
         self._source: Path | None = None
@@ -140,7 +146,9 @@ class Guard(Shown):
             digest_key=audit_keys.derive("payload digest") if audit_keys else None,
             max_denials=max_denials,
             max_pending=max_pending,
+            trace_id=telemetry.trace_id if telemetry else None,
         )
+        self._telemetry = telemetry
 
     @classmethod
     def from_file(cls, path: str | Path, **settings: Any) -> Guard:
@@ -547,11 +555,11 @@ class Guard(Shown):
 
     def run(self, call: Call) -> Any:
         """Take `call` through the pipeline; for adapters."""
-        return run(enforce(call, self.authority), self._services)
+        return run(self._told(call, enforce(call, self.authority)), self._services)
 
     async def arun(self, call: Call) -> Any:
         """Take `call` through the pipeline, awaiting; for adapters."""
-        return await arun(enforce(call, self.authority), self._services)
+        return await arun(self._told(call, enforce(call, self.authority)), self._services)
 
     def propose(self, call: Call) -> ApprovalRequest | None:
         """Keep the question that `call`, which is about to come, will ask, without spending anything; for adapters.
@@ -593,7 +601,7 @@ class Guard(Shown):
             What the model is to read of it.
         """
         call = self._refused(name, arguments, context, runtime, unreadable=unreadable)
-        return run(refusal(call, self.authority), self._services)
+        return run(self._told(call, refusal(call, self.authority)), self._services)
 
     async def arefuse(
         self,
@@ -606,7 +614,7 @@ class Guard(Shown):
     ) -> ToolExecutionError:
         """As `refuse`, without blocking the event loop."""
         call = self._refused(name, arguments, context, runtime, unreadable=unreadable)
-        return await arun(refusal(call, self.authority), self._services)
+        return await arun(self._told(call, refusal(call, self.authority)), self._services)
 
     def reconcile(self, call_id: str, outcome: Literal["succeeded", "failed"], *, by: str, reason: str = "") -> None:
         """Say what became of a call whose outcome is unknown; equal calls then no longer ask for that.
@@ -641,6 +649,9 @@ class Guard(Shown):
     async def adecide(self, name: str, arguments: object, *, context: ToolExecutionContext | None = None) -> Decision:
         """As `decide`, without blocking the event loop."""
         return await arun(preview(self._call(name, arguments, context, previewed=True), self.authority), self._services)
+
+    def _told(self, call: Call, flow: Flow[T]) -> Flow[T]:
+        return flow if self._telemetry is None else self._telemetry.watched(call, flow)
 
     def _refused(
         self, name: str, arguments: object, context: ToolExecutionContext | None, runtime: Any, *, unreadable: bool

@@ -61,6 +61,7 @@ class AuditEvent(Shown):
         approval_reason: their reasons, one a line.
         payload_digest: keyed digest of the effective arguments.
         error_type: class name of what the tool raised; never its text.
+        trace_id: of the trace that the call is a span of, in hex, where the guard has telemetry.
         count: how many equal denials of the session this event stands for so far.
     """
 
@@ -82,6 +83,7 @@ class AuditEvent(Shown):
     approval_reason: str | None = None
     payload_digest: str | None = None
     error_type: str | None = None
+    trace_id: str | None = None
     count: int = 1
 
     def repeated(self, count: int) -> AuditEvent:
@@ -150,4 +152,5 @@ _TEXTS = {
     "approval_reason": MAX_REASON,
     "payload_digest": MAX_NAME,
     "error_type": MAX_NAME,
+    "trace_id": MAX_NAME,
 }

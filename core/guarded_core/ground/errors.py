@@ -42,7 +42,7 @@ from typing import Any, ClassVar, Literal, Protocol, Self, get_args
 
 from guarded_core.ground.violation import PolicyViolation
 
-_log = logging.getLogger("guarded_core")
+_log = logging.getLogger(__name__)
 
 Step = Literal["authorise", "bound", "budget", "validate", "rules", "approve", "commit", "execute", "settle"]
 

@@ -32,6 +32,7 @@ class Authority:
         max_denials: denials after which a session is over.
         max_pending: approval requests a session may have waiting.
         told: what the application was warned of, once.
+        trace_id: the current trace, where there is telemetry.
     """
 
     policy: Callable[[], ToolExecutionPolicy]
@@ -43,6 +44,7 @@ class Authority:
     max_denials: int = 64
     max_pending: int = 16
     told: set[str] = field(default_factory=set)
+    trace_id: Callable[[], str | None] | None = None
 
     def rules(self, policy: ToolExecutionPolicy, context: ToolExecutionContext | None) -> RuleSet:
         """The rules of this moment for a call in `context` under `policy`."""

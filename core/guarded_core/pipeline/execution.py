@@ -26,7 +26,7 @@ from guarded_core.store.base import Conflict, Settlement
 from guarded_core.store.ledger import CallState, LedgerEntry, digest_of
 from guarded_core.tools.port import NotEntered, ToolPort
 
-_log = logging.getLogger("guarded_core")
+_log = logging.getLogger(__name__)
 
 _KEEP_OUTPUT_NS = 24 * 3600 * 1_000_000_000
 

@@ -34,7 +34,7 @@ from guarded_core.pipeline.steps import AddRequest, Ask, Commit, Decide, Deny, F
 from guarded_core.session.hints import NO_SESSION_ID, used_up
 from guarded_core.store.base import Change, Conflict, EffectClaim, TooManyRequests, is_recorded
 
-_log = logging.getLogger("guarded_core")
+_log = logging.getLogger(__name__)
 
 _NOBODY_ASKED = (
     "A person has to approve this call, and nobody could be asked: the application's way to ask failed. "

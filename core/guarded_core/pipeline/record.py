@@ -121,6 +121,7 @@ class CallRecord:
             approval_reason=_joined(vote.reason for vote in votes) if votes else None,
             payload_digest=keyed_digest(key, found.effective.canonical) if key and found.effective else None,
             error_type=error_type,
+            trace_id=self.authority.trace_id() if self.authority.trace_id else None,
         )
 
 

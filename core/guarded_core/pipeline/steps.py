@@ -17,6 +17,7 @@ from guarded_core.approvals.decisions import Approvals
 from guarded_core.approvals.request import Answer, ApprovalRequest
 from guarded_core.audit.event import AuditEvent
 from guarded_core.audit.sink import AuditSink
+from guarded_core.pipeline.logs import log_event
 from guarded_core.store.base import Change, Query, Settlement, Snapshot, Store
 from guarded_core.tools.port import ToolPort
 from guarded_core.tools.running import running
@@ -157,6 +158,10 @@ class Record(Step[None]):
 
     event: AuditEvent
     stored: bool = False
+
+    def __iter__(self) -> Generator[Step[Any], Any, None]:
+        log_event(self.event)
+        yield self
 
     def perform(self, services: Services) -> None:
         if not self.stored:

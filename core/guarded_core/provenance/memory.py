@@ -31,7 +31,7 @@ from guarded_core.provenance.values import (
     proper_names,
 )
 
-_log = logging.getLogger("guarded_core")
+_log = logging.getLogger(__name__)
 
 MAX_UNREAD = 8_192
 MAX_UNREAD_OUTPUTS = 64

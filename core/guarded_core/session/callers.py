@@ -14,7 +14,7 @@ from guarded_core.ground.blocks import Misplaced, Place
 from guarded_core.session.context import Issuer, ToolExecutionContext
 from guarded_core.session.hints import IN_OTHER_CONTEXTS, MISPLACED, NEVER_ENTERED, NONE, misspelt
 
-_log = logging.getLogger("guarded_core")
+_log = logging.getLogger(__name__)
 
 _MOST_LOGGED = 256
 

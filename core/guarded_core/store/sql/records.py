@@ -18,7 +18,7 @@ from guarded_core.store.base import SessionRecord
 from guarded_core.store.ledger import CallState, LedgerEntry, caller_key
 from guarded_core.tools.spec import ToolRisk
 
-_log = logging.getLogger("guarded_core")
+_log = logging.getLogger(__name__)
 
 _REQUEST_BODY = tuple(f.name for f in fields(ApprovalRequest) if f.name not in ("state", "version"))
 _ENTRY_BODY = (

@@ -50,7 +50,7 @@ from guarded_core.store.sql.tables import grants, ledger, prepare, requests, slo
 from guarded_core.store.sql.trail import SqlTrail
 from guarded_core.store.sql.writer import Writer
 
-_log = logging.getLogger("guarded_core")
+_log = logging.getLogger(__name__)
 
 _BATCH = 1000
 
