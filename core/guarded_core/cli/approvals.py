@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
@@ -43,10 +44,13 @@ By = Annotated[str, typer.Option(help="Who you are; it is recorded.", envvar="GU
 
 
 @app.command("list")
-def list_(store: Url) -> None:
+def list_(store: Url, as_json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False) -> None:
     """Show the calls that wait for a person, the oldest first."""
     with stores.opened(store) as opened:
         waiting = Approvals(opened).pending()
+    if as_json:
+        typer.echo(json.dumps([_row(request) for request in waiting], indent=2))
+        return
     if not waiting:
         typer.echo("nothing waits for approval")
         return
@@ -218,6 +222,19 @@ def _found_grant(store: SqlStore, grant_id: str) -> Grant:
     if len(matching) != 1:
         raise InvalidApproval("more than one grant begins so" if matching else "no such grant is in force")
     return matching[0]
+
+
+def _row(request: ApprovalRequest) -> dict[str, Any]:
+    """What the list shows of a request, whole: its arguments are for `show`."""
+    return {
+        "id": request.id,
+        "tool": request.tool,
+        "principal": request.principal,
+        "reasons": list(request.reasons),
+        "approved_by": list(request.approvers),
+        "required": request.required,
+        "expires_ns": request.expires_ns,
+    }
 
 
 def _confirmed(

@@ -50,7 +50,8 @@ def check(
         policy, findings = _loaded(path)
         schemas, odd = None, []
         if tools is not None:
-            guard = Guard(policy)
+            # Without the rules: one that does not fit a tool would refuse its wrap, and is for the lint to say.
+            guard = Guard(ToolExecutionPolicy({name: policy.settings(name) for name in policy.tools}))
             schemas = {spec.name: spec.schema for spec in admitted(guard, load_tools(tools))}
             odd = list(_odd(guard))
         findings += [*lint(policy, schemas, _samples(samples)), *odd]
@@ -106,16 +107,20 @@ def try_cases(
         Path, typer.Argument(help="TOML tables named cases: tool, arguments, expect, ...", show_default=False)
     ],
     tools: Tools = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Try cases with expected outcomes; exit code 1 if one is not as expected."""
+    """Try cases with expected outcomes; exit code 1 if one is not as expected. docs/commands.md has the format."""
     with _failures():
         policy, found = _loaded(path)
         results = list(run_cases(policy, load_cases(cases), register=_registered(tools)))
     _write_warnings(found)
-    for result in results:
+    if as_json:
+        _write_json({"cases": [{"name": result.name, "failure": result.failure or None} for result in results]})
+    for result in results if not as_json else ():
         typer.echo(f"failed  {result.name}: {result.failure}" if result.failure else f"ok      {result.name}")
     failed = sum(bool(result.failure) for result in results)
-    typer.echo(f"{len(results) - failed} of {len(results)} as expected")
+    if not as_json:
+        typer.echo(f"{len(results) - failed} of {len(results)} as expected")
     if failed:
         raise typer.Exit(1)
 

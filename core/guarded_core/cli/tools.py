@@ -35,7 +35,16 @@ def load_tools(target: str) -> list[Any]:
             found = getattr(found, part)
     except (ImportError, AttributeError) as error:
         raise InvalidTool(f"{target}: {error}") from error
+    if inspect.isroutine(found) and _makes_tools(found):
+        raise InvalidTool(f"{target} is a function that makes tools: name the list that it returns")
     return list(found) if isinstance(found, Iterable) else [found]
+
+
+def _makes_tools(function: Any) -> bool:
+    """Whether it takes nothing and, by its annotation or its name, returns tools: a policy for it is none for them."""
+    returns = str(getattr(function, "__annotations__", {}).get("return", ""))
+    named = function.__name__.endswith(("tools", "toolkit"))
+    return not inspect.signature(function).parameters and (named or "Tool" in returns or "list" in returns.lower())
 
 
 def load_specs(target: str) -> list[ToolSpec]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from guarded_core.display.text import visible
 from guarded_core.ground.shown import Shown
 from guarded_core.pipeline.call import Authority
 from guarded_core.pipeline.steps import Flow, Load
@@ -58,6 +59,16 @@ class Coverage(Shown):
 
     principal: str | None
     tools: tuple[ToolCoverage, ...]
+
+    def __str__(self) -> str:
+        """A table of plain text: a line for each tool."""
+        rows = [("tool", "risk", "calls", "why")]
+        for tool in self.tools:
+            standings = ", ".join(standing.value for standing in Standing if standing in tool.standings)
+            rows.append((visible(tool.name), tool.risk or "", standings, visible(", ".join(tool.why))))
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+        return "\n".join([f"What {visible(self.subject)} may do", *(line.rstrip() for line in lines)])
 
     @property
     def subject(self) -> str:
