@@ -67,12 +67,13 @@ def unsteady(parser: Parser, schema: dict[str, Any], opaque: frozenset[str] = fr
         opaque: those that need not.
     """
     found: set[str] = set()
-    parser, accepted = _accepted(parser, schema)
+    parser, accepted, stuck = _accepted(parser, schema)
+    passed = opaque | stuck  # a validator of the model's may still refuse what stands for these
     for arguments in accepted:
         try:
-            settled(parser, copied(arguments), opaque=opaque | found)
+            settled(parser, copied(arguments), opaque=passed | found)
         except Unsteady as error:
-            found |= (error.names & arguments.keys()) or _blamed(parser, arguments, opaque | found)
+            found |= (error.names & arguments.keys()) or _blamed(parser, arguments, passed | found)
         except Exception:  # noqa: S112 - a validator that took them a moment ago
             continue
     return frozenset(found)
@@ -94,7 +95,7 @@ def accepts_more(parser: Parser, schema: dict[str, Any]) -> frozenset[str]:
     names: frozenset[str] = parser.read_first() & schema.get("properties", {}).keys()
     if not names:
         return names
-    parser, accepted = _accepted(parser, schema)
+    parser, accepted, _ = _accepted(parser, schema)
     return frozenset(name for name in names if accepted and _takes_more(parser, schema, accepted[0], name))
 
 
@@ -111,15 +112,15 @@ def _takes_more(parser: Parser, schema: dict[str, Any], base: dict[str, Any], na
     return False
 
 
-def _accepted(parser: Parser, schema: dict[str, Any]) -> tuple[Parser, list[dict[str, Any]]]:
+def _accepted(parser: Parser, schema: dict[str, Any]) -> tuple[Parser, list[dict[str, Any]], frozenset[str]]:
     """Sample arguments that the tool's parser takes; as of a tool without the parameters that it takes none of."""
     drawn = samples.of_parameters(schema)
     found = list(_taken(parser, schema, drawn))
     stuck = frozenset(name for name, values in drawn.items() if not values)
     if found or not stuck:
-        return parser, found
+        return parser, found, frozenset()
     parser = parser.without(stuck)
-    return parser, list(_taken(parser, schema, drawn))
+    return parser, list(_taken(parser, schema, drawn)), stuck
 
 
 def _taken(parser: Parser, schema: dict[str, Any], drawn: dict[str, list[Any]]) -> Iterator[dict[str, Any]]:
