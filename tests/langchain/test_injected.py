@@ -344,10 +344,8 @@ def test_the_policy_binds_a_field_of_the_state(is_async: bool) -> None:
     state = {"messages": [AIMessage("", tool_calls=[call])], "mood": "good"}
     with guard.session("user-17", tools=["greet"]):
         result = asyncio.run(graph.ainvoke(state)) if is_async else graph.invoke(state)
-    assert [request.arguments for request in approver.asked] == [
-        {"name": "Al", "mood": "good"},
-        {"name": "Bo", "mood": "good"},
-    ]
+    # Of what was bound and shown, the edit left nothing to ask about again.
+    assert [request.arguments for request in approver.asked] == [{"name": "Al", "mood": "good"}]
     assert result["messages"][-1].content == (
         "Note: your call was changed before it ran; do not repeat it. What ran is greet with these arguments: "
         '{"name":"Bo"}\n\ngood Bo'
