@@ -45,7 +45,7 @@ SAID = {
     "langgraph_replies": [
         "The last reply was not taken: nobody approves their own call; another person has to decide.",
         "Note: your call was changed before it ran; do not repeat it. What ran is issue_refund with these arguments: "
-        '{"order":"A-17","amount":20.0}',
+        '{"order":"A-17","amount":20}',
         "refunded 20.0 for A-17",
         "approved by: lee",
     ],
