@@ -131,3 +131,32 @@ def test_other_results_are_left_alone(guard: Guard) -> None:
         first, second, third = guard.call("f", {})
     assert (first, third) == (range(3), [(1, 2)])
     assert list(second[0]) == [1]
+
+
+@pytest.mark.parametrize("way", ["sync", "async"])
+@pytest.mark.parametrize("holder", [lambda lazy: {"rows": lazy}, lambda lazy: [[lazy]], lambda lazy: {"a": (lazy,)}])
+def test_code_that_would_run_after_the_call_is_not_handed_out(guard: Guard, way: str, holder: Any) -> None:
+    """A generator, a map or a coroutine deep inside a result: the call has failed, and none of it runs."""
+    ran: list[int] = []
+
+    async def later() -> None:
+        ran.append(1)
+
+    waiting = later()
+
+    @guard.tool()
+    def f(kind: str) -> Any:
+        """Return."""
+        lazy = {"generator": (ran.append(n) for n in range(3)), "map": map(ran.append, [1]), "coroutine": waiting}
+        return holder(lazy[kind])
+
+    def call(kind: str) -> Any:
+        return asyncio.run(guard.acall("f", {"kind": kind})) if way == "async" else guard.call("f", {"kind": kind})
+
+    with guard.session("u", tools=["f"]):
+        for kind in ("generator", "map", "coroutine"):
+            with pytest.raises(ExecutionFailed):
+                call(kind)
+    waiting.close()
+    assert ran == []
+    assert outcomes(guard) == [Outcome.AUTHORIZED, Outcome.FAILED] * 3

@@ -18,7 +18,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set, Sized
 from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum
 from itertools import chain
-from types import BuiltinFunctionType, FunctionType, MemberDescriptorType, MethodType, ModuleType
+from types import (
+    AsyncGeneratorType,
+    BuiltinFunctionType,
+    CoroutineType,
+    FunctionType,
+    GeneratorType,
+    MemberDescriptorType,
+    MethodType,
+    ModuleType,
+)
 from typing import Any
 
 import orjson
@@ -325,8 +334,8 @@ def measure(value: object, limit: int) -> int:
 
     Text and bytes count as they are, objects by what they hold: dataclasses and pydantic models by their attributes,
     private ones too; any other by its attributes or by its str(), whichever a reader gets more of. A shared container
-    counts each time, so a cycle ends at the limit; an iterator is not consumed. Raises PayloadTooLarge, with `actual`
-    where counting stopped, and PayloadRefused where reading the value fails.
+    counts each time, so a cycle ends at the limit. Raises PayloadTooLarge, with `actual` where counting stopped, and
+    PayloadRefused where reading the value fails, or code in it is still to run: a generator, a coroutine.
     """
     try:
         size = _size(value, limit)
@@ -363,6 +372,7 @@ _NOTHING: tuple[object, ...] = ()
 _BYTES = (bytes, bytearray, memoryview)
 _MAPPINGS = (dict, Mapping)  # the exact types first: an abstract class takes long to say yes
 _COLLECTIONS = (list, tuple, Sequence, Set)
+_TO_COME = (GeneratorType, AsyncGeneratorType, CoroutineType, map, filter)
 
 
 def _weigh(value: object, limit: int, around: tuple[object, ...]) -> tuple[int, Iterable[object]]:
@@ -387,6 +397,8 @@ def _weigh(value: object, limit: int, around: tuple[object, ...]) -> tuple[int, 
         return 2 + memoryview(value).nbytes, _NOTHING
     if isinstance(value, _COLLECTIONS):
         return _brackets(value), value
+    if isinstance(value, _TO_COME):
+        raise TypeError("still to come")  # its code would run after the call, and what it gives is not bounded
     attributes = _attributes(value)
     kind = type(value)
     if attributes is not None and (is_dataclass(kind) or hasattr(kind, "__pydantic_fields__") or not _has_text(kind)):
