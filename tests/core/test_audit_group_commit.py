@@ -183,6 +183,15 @@ def test_interrupted_leader_hands_the_lead_on(pool: ThreadPoolExecutor) -> None:
     assert group.submit(2) == 20
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Ctrl-C raises, also where a shell started these tests in the background and had them ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_interrupted_waiter_is_not_made_the_leader(pool: ThreadPoolExecutor) -> None:
     """Ctrl-C ends a thread's wait, and takes nothing out of the queue: somebody else leads what stands there."""
 
