@@ -6,6 +6,8 @@ import copy
 import dataclasses
 import json
 import pickle
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
@@ -804,3 +806,25 @@ def test_a_copied_tool_judges_alike(copied: Callable[[ToolSpec], ToolSpec]) -> N
     )
     assert spec.validator().check({"a": 1}) is None
     assert spec.validator().check({"a": 1.0}) == "at /a: wrong type, expected integer"
+
+
+INSIDE_ITSELF = {
+    "type": "object",
+    "allOf": [{"unevaluatedProperties": {"anyOf": [{"$ref": "#"}], "unevaluatedProperties": False}}],
+    "properties": {"a": {}},
+}
+
+
+def test_a_schema_inside_itself_does_not_end_the_process() -> None:
+    """It is judged or refused: older engines overflow their stack on it, and take the application with them."""
+    code = """
+import json, sys
+from guarded_core import InvalidTool, ToolSpec
+try:
+    print(ToolSpec.of(name="f", description="F.", schema=json.loads(sys.argv[1])).validator().check({"a": []}))
+except InvalidTool as error:
+    print(error)
+"""
+    command = [sys.executable, "-c", code, json.dumps(INSIDE_ITSELF)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ran.returncode, bool(ran.stdout)) == (0, True), ran.stderr
