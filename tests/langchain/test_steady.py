@@ -86,7 +86,8 @@ def test_it_is_refused_at_wrap_or_judged_as_written(bare: BaseTool, is_async: bo
     sends, seen = guarded(bare, asks=True, opaque=("to",))
     call = {"type": "tool_call", "id": "1", "name": "send", "args": {"to": "bob"}}
     answer = asyncio.run(sends.ainvoke(call)) if is_async else sends.invoke(call)
-    assert answer.content == bare.invoke(call).content
+    # An older LangChain loses an aliased field on the bare tool's way.
+    assert answer.content == (bare.invoke(call).content or "<bob>")
     assert seen == [{"to": "bob"}]
 
 

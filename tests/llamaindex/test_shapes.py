@@ -102,6 +102,10 @@ async def through_an_agent(tool: Any) -> list[tuple[str, bool]]:
     return [(call.tool_output.content, call.tool_output.is_error) for call in (await agent.run("go")).tool_calls]
 
 
+if "more" in made(and_more).metadata.get_parameters_dict().get("required", ()):
+    del SHAPES["and more"]  # an older LlamaIndex takes `*more` for a parameter that a model has to name
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 async def test_it_runs_as_the_bare_tool_does(shape: str) -> None:
     """Called by an agent, and by code, sync and async, the guarded tool says what the bare one says."""
@@ -162,9 +166,9 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "object without a name": (
         lambda: Object(),
-        "a Object is no tool by itself, without a name .* FunctionTool",
+        "an Object was given; make a tool of it: FunctionTool",
     ),
-    "partial without a name": (lambda: functools.partial(plain, 1), "a partial is no tool by itself"),
+    "partial without a name": (lambda: functools.partial(plain, 1), "a partial was given; make a tool of it"),
 }
 
 
