@@ -50,7 +50,7 @@ test-upstream: .venv-upstream/.installed
 
 # The lowest versions that pyproject.toml allows.
 test-floor: .venv-floor/.installed
-	.venv-floor/bin/pytest tests/core tests/langchain tests/llamaindex tests/end_to_end/test_never_twice.py \
+	.venv-floor/bin/pytest tests/core tests/langchain tests/llamaindex \
 		--ignore-glob='*/test_generated.py' # bare tools of older LangChains lose aliased fields
 
 .venv-floor/.installed: CONSTRAINTS := -c tests/floor.txt
