@@ -12,7 +12,7 @@ from guarded_core.approvals.request import SET_BY_APPLICATION, ApprovalRequest, 
 from guarded_core.ground.bounds import MAX_REASON, check_text, identity
 from guarded_core.ground.errors import InvalidApproval
 from guarded_core.ground.ids import new_id
-from guarded_core.ground.payload import MAX_DEPTH, PayloadLimits, freeze
+from guarded_core.ground.payload import MAX_DEPTH, Payload, PayloadLimits, freeze
 from guarded_core.ground.pointer import Param
 from guarded_core.ground.shown import Shown
 from guarded_core.tools.reading import Reading
@@ -47,6 +47,7 @@ class Grant(Shown):
         session_id: the one session it is for; None for every session of that chain of principals.
         reasons: why people would be asked, as far as this answers it.
         arguments: the fixed ones: those of the request, without what is free or bounded.
+        digest: SHA-256 of their canonical JSON.
         free: JSON Pointers of what may differ.
         up_to: by JSON Pointer, the highest amount of one call.
         total: by JSON Pointer, the highest sum over all calls.
@@ -72,6 +73,7 @@ class Grant(Shown):
     session_id: str | None = None
     reasons: tuple[str, ...] = ()
     arguments: Any = field(default=None, repr=False)
+    digest: str = ""
     free: tuple[str, ...] = ()
     up_to: Mapping[str, Decimal] = field(default_factory=dict)
     total: Mapping[str, Decimal] = field(default_factory=dict)
@@ -117,6 +119,7 @@ class Grant(Shown):
                 "binds = [...]"
             )
         bounds = offer.limits.within(calls=calls, seconds=seconds, free=free, up_to=up_to or {}, total=total or {})
+        fixed = _fixed(request.arguments, (*bounds.free, *bounds.up_to))
         return cls(
             id=new_id(),
             request_id=request.id,
@@ -127,7 +130,8 @@ class Grant(Shown):
             on_behalf_of=request.on_behalf_of,
             session_id=None if every_session else request.session_id,
             reasons=offer.reasons,
-            arguments=_fixed(request.arguments, (*bounds.free, *bounds.up_to)),
+            arguments=fixed.value,
+            digest=fixed.digest,
             free=bounds.free,
             up_to=bounds.up_to,
             total=bounds.total,
@@ -198,8 +202,7 @@ class Grant(Shown):
             return None
         if not set(wanted.reasons) <= set(self.reasons):
             return None
-        fixed = _fixed(wanted.arguments, (*self.free, *self.up_to))
-        if freeze(fixed, _LIMITS).digest != freeze(self.arguments, _LIMITS).digest:
+        if _fixed(wanted.arguments, (*self.free, *self.up_to)).digest != self.digest:
             return None
         amounts = {}
         for pointer, limit in self.up_to.items():
@@ -247,14 +250,19 @@ class GrantUse:
     amounts: Mapping[str, Decimal]
 
 
-def _fixed(arguments: Mapping[str, Any], varying: Iterable[str]) -> dict[str, Any]:
+def _fixed(arguments: Mapping[str, Any], varying: Iterable[str]) -> Payload:
     """The arguments without the members at those pointers."""
-    kept = freeze(dict(arguments), _LIMITS).copy()
+    kept: Any = dict(arguments)
     for pointer in varying:
-        *way, last = Param.parse(pointer).tokens
-        holder: Any = kept
-        for token in way:
-            holder = holder.get(token) if isinstance(holder, dict) else None
-        if isinstance(holder, dict):
-            holder.pop(last, None)
-    return dict(kept)
+        kept = _without(kept, Param.parse(pointer).tokens)
+    return freeze(kept, _LIMITS)
+
+
+def _without(value: Any, way: tuple[str | None, ...]) -> Any:
+    """A copy of objects on the way, the last of them without that member; anything else as it is."""
+    first, *rest = way
+    if not isinstance(value, dict) or first not in value:
+        return value
+    if not rest:
+        return {name: member for name, member in value.items() if name != first}
+    return {**value, first: _without(value[first], tuple(rest))}
