@@ -18,10 +18,10 @@ from guarded_core.ground.errors import (
 )
 from guarded_core.ground.payload import PayloadTooLarge, measure
 from guarded_core.ground.struct import struct
-from guarded_core.pipeline.judge import Facts
 from guarded_core.pipeline.record import CallRecord, Found
 from guarded_core.pipeline.replay import kept_error
 from guarded_core.pipeline.steps import Execute, Flow, Record, Settle
+from guarded_core.pipeline.verdict import Facts
 from guarded_core.store.base import Conflict, Settlement
 from guarded_core.store.ledger import CallState, LedgerEntry, digest_of
 from guarded_core.tools.port import NotEntered, ToolPort

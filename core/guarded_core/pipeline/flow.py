@@ -27,10 +27,11 @@ from guarded_core.ground.errors import (
 from guarded_core.ground.violation import PolicyViolation
 from guarded_core.pipeline.call import Authority, Call
 from guarded_core.pipeline.execution import Admission, entry_of, execute, type_name
-from guarded_core.pipeline.judge import Refusal, Replay, Verdict, judge, refused
+from guarded_core.pipeline.judge import judge
 from guarded_core.pipeline.record import CallRecord, Found, open_record
 from guarded_core.pipeline.replay import GivenBack, given_back
 from guarded_core.pipeline.steps import AddRequest, Ask, Commit, Decide, Deny, Flow, Record, Release
+from guarded_core.pipeline.verdict import Refusal, Replay, Verdict, refused
 from guarded_core.session.hints import NO_SESSION_ID, used_up
 from guarded_core.store.base import Change, Conflict, EffectClaim, TooManyRequests, is_recorded
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from guarded_core.ground.errors import ExecutionFailed, OutcomeUnknown, OutputTooLarge, ToolExecutionError
 from guarded_core.ground.struct import struct
-from guarded_core.pipeline.judge import Refusal, Replay
+from guarded_core.pipeline.verdict import Refusal, Replay
 from guarded_core.store.ledger import CallState
 
 

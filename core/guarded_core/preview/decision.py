@@ -11,9 +11,10 @@ from guarded_core.ground.errors import PolicyDenied, Step
 from guarded_core.ground.shown import Shown
 from guarded_core.ground.violation import PolicyViolation
 from guarded_core.pipeline.call import Authority, Call
-from guarded_core.pipeline.judge import Refusal, Replay, Verdict, judge
+from guarded_core.pipeline.judge import judge
 from guarded_core.pipeline.record import open_record
 from guarded_core.pipeline.steps import Flow
+from guarded_core.pipeline.verdict import Refusal, Replay, Verdict
 from guarded_core.preview.visible import can_be_judged
 
 
