@@ -46,7 +46,7 @@ def approval(
         return Verdict(found=found, facts=facts, reservation=reservation)
     # What a person was asked about and changed is not what they granted.
     grants = () if found.is_edited else facts.snapshot.grants
-    uses = (granted.use(wanted, facts.spec.reading, facts.snapshot.now_ns) for granted in grants)
+    uses = (granted.use(wanted, facts.reading, facts.snapshot.now_ns) for granted in grants)
     if (use := next(filter(None, uses), None)) is not None:
         return Verdict(found=found, facts=facts, reservation=reservation, grant=use)
     for request in covering:

@@ -411,6 +411,30 @@ def test_a_grant_is_found_by_another_process(url: str, open_store: Callable[...,
     here.asked(lee, amount=0.1)
 
 
+def test_an_opaque_amount_is_read_as_rules_read_it(store: Store) -> None:
+    """Of what the policy leaves to the tool, a text is no number, for a limit and for a grant alike."""
+    settings = ToolSettings(risk="financial", grant=Grantable(calls=5, seconds=60, up_to={"/amount": 500}))
+    for is_opaque in (False, True):
+        opaque = ("amount",) if is_opaque else ()
+        guard = Guard(ToolExecutionPolicy({"send": replace(settings, opaque=opaque)}), store=store)
+
+        @guard.tool
+        def send(amount: Decimal) -> str:
+            """Send."""
+            return f"sent {amount}"
+
+        lee = guard.session("lee", tools=["send"])
+        with pytest.raises(HumanApprovalRequired) as asked:
+            guard.call("send", {"amount": "10"}, context=lee)
+        guard.approvals.grant(str(asked.value.request_id), by="anna", calls=2, up_to={"amount": 100})
+        assert guard.call("send", {"amount": "10"}, context=lee) == "sent 10"
+        if is_opaque:
+            with pytest.raises(HumanApprovalRequired):
+                guard.call("send", {"amount": "20"}, context=lee)
+        else:
+            assert guard.call("send", {"amount": "20"}, context=lee) == "sent 20"
+
+
 def test_a_policy_file_says_it_and_reads_back() -> None:
     """The table of a tool; faults are named with their place."""
     text = """
