@@ -11,12 +11,13 @@ import os
 import re
 import uuid
 from collections import Counter, deque
+from collections.abc import Callable
 from contextlib import nullcontext
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import (
     AfterValidator,
@@ -384,3 +385,30 @@ def classes_of(made: dict[str, dict[str, tuple[str, ...]]]) -> set[str]:
         found |= {f"{name}: {one}" for allowed in made.values() for one in allowed[name]}
     found |= {"name: its own", "call: sync", "call: async", "policy: open"}
     return found
+
+
+def over_all(
+    made: dict[str, dict[str, tuple[str, ...]]],
+    judged: Callable[[Case, Counter[str], set[str]], None],
+    wanted: set[str],
+    capsys: Any,
+) -> None:
+    """Have `judged` look at tools drawn for each kind of parameter, and report how many fell into each class.
+
+    Args:
+        made: how tools are made here.
+        judged: asserts what holds of one, counts its classes, and is told the closed list of refusals.
+        wanted: the classes, beside those of `made`, of which none may be empty.
+        capsys: prints the report.
+    """
+    counts: Counter[str] = Counter()
+    closed = closed_list()
+    for kind in each_kind():
+
+        @profile()
+        @given(cases(made=made, first=kind))
+        def holds(case: Case) -> None:
+            judged(case, counts, closed)
+
+        holds()
+    report(counts, classes_of(made) | wanted, capsys)

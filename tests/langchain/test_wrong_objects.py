@@ -12,34 +12,12 @@ from langchain_core.tools import StructuredTool
 
 from guarded_core import Guard, GuardConfigurationError, ToolExecutionPolicy
 from guarded_langchain import GuardMiddleware, guard_tool, guard_tools, reachable_tools
-
-SECRET = "tok-4711"
-
-
-def read(id: int) -> str:
-    """Read one."""
-    return f"row {id}"
-
-
-def guard() -> Guard:
-    """A guard of its own."""
-    return Guard(ToolExecutionPolicy({"read": "read_only"}))
+from tests.wrong_objects import SECRET, Callable, Session, guard, read
 
 
 def bare() -> StructuredTool:
     """A tool that nothing guards."""
     return StructuredTool.from_function(read)
-
-
-class Session:
-    """Stands for an MCP session."""
-
-    async def list_tools(self) -> list[Any]:
-        """What the server has."""
-        return []
-
-    def __repr__(self) -> str:
-        return SECRET
 
 
 class Client:
@@ -48,13 +26,6 @@ class Client:
     async def get_tools(self) -> list[Any]:
         """What the servers have."""
         return []
-
-
-class Callable:
-    """An object that can be called, and has no name."""
-
-    def __call__(self, id: int) -> str:
-        return f"row {id}"
 
 
 async def fetched() -> AsyncIterator[StructuredTool]:

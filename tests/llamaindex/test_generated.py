@@ -10,7 +10,6 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given
 from llama_index.core.tools import FunctionTool
 from llama_index.core.workflow import Context, StartEvent, StopEvent, Workflow, step
 from pydantic import Field
@@ -22,13 +21,8 @@ from tests.generated_tools import (
     Case,
     Parameter,
     canonical,
-    cases,
-    classes_of,
-    closed_list,
     dumped,
-    each_kind,
-    profile,
-    report,
+    over_all,
     shortest,
 )
 
@@ -165,15 +159,4 @@ def check_one_thing(case: Case, request: Any, ran: dict[str, Any]) -> None:
 
 def test_what_is_judged_is_what_runs(capsys: pytest.CaptureFixture[str]) -> None:
     """Whatever the tool, its policy and the call."""
-    counts: Counter[str] = Counter()
-    closed = closed_list()
-    for kind in each_kind():
-
-        @profile()
-        @given(cases(made=MADE, first=kind))
-        def holds(case: Case) -> None:
-            judged(case, counts, closed)
-
-        holds()
-    outcomes = {"outcome: both run", "outcome: refused, invalid_payload"}
-    report(counts, classes_of(MADE) | outcomes, capsys)
+    over_all(MADE, judged, {"outcome: both run", "outcome: refused, invalid_payload"}, capsys)

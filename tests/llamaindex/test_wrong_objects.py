@@ -12,34 +12,12 @@ from llama_index.core.tools import FunctionTool
 
 from guarded_core import Guard, GuardConfigurationError, ToolExecutionPolicy
 from guarded_llamaindex import assert_all_guarded, guard_mcp_tools, guard_tool, guard_tools, guarded_retriever
-
-SECRET = "tok-4711"
-
-
-def read(id: int) -> str:
-    """Read one."""
-    return f"row {id}"
-
-
-def guard() -> Guard:
-    """A guard of its own."""
-    return Guard(ToolExecutionPolicy({"read": "read_only"}))
+from tests.wrong_objects import SECRET, Callable, Session, guard, read
 
 
 def bare() -> FunctionTool:
     """A tool that nothing guards."""
     return FunctionTool.from_defaults(read)
-
-
-class Session:
-    """Stands for an MCP session."""
-
-    async def list_tools(self) -> list[Any]:
-        """What the server has."""
-        return []
-
-    def __repr__(self) -> str:
-        return SECRET
 
 
 class Spec:
@@ -56,13 +34,6 @@ class Engine:
     def query(self, text: str) -> str:
         """An answer."""
         return text
-
-
-class Callable:
-    """An object that can be called, and has no name."""
-
-    def __call__(self, id: int) -> str:
-        return f"row {id}"
 
 
 async def fetched() -> AsyncIterator[FunctionTool]:
