@@ -107,7 +107,7 @@ class Gate(ToolPort):
         """One call of the guarded `tool`: its result, or the denial."""
         try:
             call, identity = self._call(tool, proposal, is_awaited=False)
-            with inside(identity), waiting_for_siblings(identity.task):
+            with inside(identity), waiting_for_siblings(identity.attempt):
                 return self.guard.run(call)
         except CannotRun as error:
             raise error.__cause__ or error from None
@@ -119,7 +119,7 @@ class Gate(ToolPort):
         try:
             call, identity = self._call(tool, proposal, is_awaited=True)
             with inside(identity):
-                async with awaiting_siblings(identity.task):
+                async with awaiting_siblings(identity.attempt):
                     return await self.guard.arun(call)
         except CannotRun as error:
             raise error.__cause__ or error from None

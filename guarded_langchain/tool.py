@@ -24,6 +24,7 @@ from guarded_langchain.arguments import is_json
 from guarded_langchain.gate import Gate, Proposal
 from guarded_langchain.graph import compat as graph_compat
 from guarded_langchain.graph.identity import sent_call
+from guarded_langchain.graph.siblings import announced
 from guarded_langchain.runtime import asked_for, handed_over
 
 if TYPE_CHECKING:
@@ -114,6 +115,11 @@ class GuardedTool(_Base):
         return own if _is_within(own, MAX_DEPTH) else dict.fromkeys(own, "(too deep)")
 
     # What runs
+
+    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
+        """As the inner tool's; its graph knows from here on that the call is under way."""
+        with announced():
+            return await super().ainvoke(input, config, **kwargs)
 
     def _to_args_and_kwargs(self, tool_input: Any, tool_call_id: str | None) -> tuple[Any, dict[str, Any]]:
         # Nothing is parsed here: `_run` gets the call as it came.

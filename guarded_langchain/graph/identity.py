@@ -5,7 +5,7 @@ An id that a model gave a call is evidence, not identity: some providers have no
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -17,9 +17,8 @@ from langchain_core.messages import AIMessage, ToolCall
 
 from guarded_core.ground.payload import PayloadLimits, PayloadRefused, PayloadTooLarge, freeze
 from guarded_core.store.ledger import CallKey, digest_of
-from guarded_langchain.graph import compat
+from guarded_langchain.graph.attempt import Attempt, attempt_of
 
-_MAX_ATTEMPTS = 4096
 _COUNTED = PayloadLimits(bytes=16 << 20, nodes=1 << 20, depth=128)
 
 
@@ -70,21 +69,19 @@ class Identity:
 
     Attributes:
         key: its durable key; None where nothing makes one durable.
-        task: the task of a graph that it runs in; None outside of any with a thread.
+        attempt: of the graph's task that it runs in; None outside of any with a thread.
         namespace: that task's place in its graph.
         inside: how often the calls that its tool makes there came so far.
     """
 
     key: CallKey | None
-    task: str | None = None
+    attempt: Attempt | None = None
     namespace: str = ""
     inside: Counter[str] = field(default_factory=Counter)
 
 
 _lock = Lock()
 _around: ContextVar[Identity | None] = ContextVar("guarded_call_around", default=None)
-# Each attempt of a task, held so that its address is not another's: what came in it, and how often.
-_attempts: OrderedDict[tuple[str, int, int], tuple[object, Counter[str]]] = OrderedDict()
 
 
 def identify(runtime: Any, sent: Sent, tool: str, tool_call_id: str | None, arguments: object) -> Identity:
@@ -101,26 +98,26 @@ def identify(runtime: Any, sent: Sent, tool: str, tool_call_id: str | None, argu
         tool_call_id: the id that the call came with.
         arguments: as the model sent them.
     """
-    info = getattr(runtime, "execution_info", None)
-    if info is None or info.thread_id is None:
+    attempt = attempt_of(runtime)
+    if attempt is None:
         return Identity(None)
+    info = runtime.execution_info
     thread, namespace = str(info.thread_id), str(info.checkpoint_ns)
-    task = digest_of(thread, namespace)
     if tool_call_id is None:
-        return Identity(None, task, namespace)
+        return Identity(None, attempt, namespace)
     if sent.message_id and sent.calls[0]["name"] == tool:
         position = digest_of("message", thread, sent.message_id, str(sent.index))
     else:
         around = _around.get()
         outer = around if around is not None and around.namespace == namespace else None
         made_by = () if outer is None or outer.key is None else (outer.key.position, outer.key.tool_call_id)
-        counter = _attempt(namespace, info) if outer is None else outer.inside
+        counter = attempt.came if outer is None else outer.inside
         equal = digest_of(tool, tool_call_id, _digest(arguments))
         with _lock:
             before = counter[equal]
             counter[equal] += 1
         position = digest_of("task", thread, namespace, *made_by, str(before))
-    return Identity(CallKey(position=position, tool_call_id=tool_call_id), task, namespace)
+    return Identity(CallKey(position=position, tool_call_id=tool_call_id), attempt, namespace)
 
 
 @contextmanager
@@ -131,18 +128,6 @@ def inside(identity: Identity) -> Iterator[None]:
         yield
     finally:
         _around.reset(token)
-
-
-def _attempt(namespace: str, info: Any) -> Counter[str]:
-    """What came so far in this attempt of the task; the next attempt begins anew, and finds the same calls."""
-    scratchpad = compat.current_scratchpad()
-    attempt = (namespace, id(scratchpad), getattr(info, "node_attempt", 1))
-    with _lock:
-        counter = _attempts.setdefault(attempt, (scratchpad, Counter()))[1]
-        _attempts.move_to_end(attempt)
-        while len(_attempts) > _MAX_ATTEMPTS:
-            _attempts.popitem(last=False)
-    return counter
 
 
 def _digest(arguments: object) -> str:

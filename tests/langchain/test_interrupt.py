@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 from langchain.agents import create_agent
+from langchain_core.callbacks import AsyncCallbackHandler
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode
 from langgraph.types import Command
 
 from guarded_core import (
@@ -21,7 +24,8 @@ from guarded_core import (
 )
 from guarded_core.testing import ScriptedApprover
 from guarded_langchain import InterruptApprover, guard_tools
-from tests.langchain.graphs import KINDS, PAY, THREE, Desk, Runs, graph, model, plan
+from guarded_langchain.testing import says, tool_call
+from tests.langchain.graphs import CONFIG, KINDS, PAY, THREE, Desk, Runs, graph, model, plan
 
 
 @pytest.mark.parametrize("agent", KINDS)
@@ -383,3 +387,55 @@ def test_an_approved_call_is_not_left_behind() -> None:
         Runs("tool_node", tools, is_async=True)(THREE)
     assert desk.did == ["x"]
     assert sorted(desk.outcomes()) == ["asked", "asked", "authorized", "succeeded"]
+
+
+ONE_OF_EACH = plan([("look", {"what": "x"}, "l"), ("pay", {"amount": 1}, "p")])
+
+
+def test_a_call_whose_callbacks_take_long_is_not_left_behind() -> None:
+    """It counts as under way before its callbacks are told: the call beside it, in a thread, pauses only after it."""
+    desk = Desk()
+
+    class Slow(AsyncCallbackHandler):
+        async def on_tool_start(self, serialized: dict[str, Any], *args: Any, **kwargs: Any) -> None:
+            await asyncio.sleep(0.2 * (serialized["name"] == "look"))
+
+    @tool("look")
+    async def look(what: str) -> str:
+        """Look."""
+        desk.did.append(what)
+        return f"saw {what}"
+
+    tools = [desk.tools[0], *guard_tools([look], desk.guard)]
+    with desk.session():
+        Runs("tool_node", tools, is_async=True)(ONE_OF_EACH, CONFIG | {"callbacks": [Slow()]})
+    assert desk.did == ["x"]
+    assert sorted(desk.outcomes()) == ["asked", "authorized", "succeeded"]
+
+
+def test_a_call_that_begins_after_the_pause_comes_again() -> None:
+    """A middleware holds it back until nothing waits for it: it does not begin then, and runs once when woken."""
+    desk = Desk()
+
+    async def held_back(request: Any, handler: Any) -> Any:
+        await asyncio.sleep(0.2 * (request.tool_call["name"] == "look"))
+        return await handler(request)
+
+    builder = StateGraph(MessagesState)
+    builder.add_node("tools", ToolNode(desk.tools, awrap_tool_call=held_back))
+    builder.add_edge(START, "tools")
+    app = builder.compile(checkpointer=InMemorySaver())
+    calls = [tool_call("look", {"what": "x"}, id="l"), tool_call("pay", {"amount": 1}, id="p")]
+
+    async def paused_and_woken() -> tuple[list[Any], list[str]]:
+        (shown,) = (await app.ainvoke({"messages": [says(*calls)]}, CONFIG))["__interrupt__"]
+        await asyncio.sleep(0.4)  # the loop lives on, and what was held back with it
+        before = (list(desk.did), desk.outcomes())
+        desk.decide(shown)
+        await app.ainvoke(None, CONFIG)
+        return before
+
+    with desk.session():
+        assert asyncio.run(paused_and_woken()) == ([], ["asked"])
+    assert sorted(map(str, desk.did)) == ["1", "x"]
+    assert sorted(desk.outcomes()) == ["asked", *["authorized"] * 2, *["succeeded"] * 2]
