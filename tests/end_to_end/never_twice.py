@@ -156,8 +156,13 @@ class World(Protocol):
     def restart(self) -> None:
         """Put a new process in the place of this one: what was only in memory is gone."""
 
-    def wake(self, how: random.Random) -> None:
-        """Enter the agent again, in one of the ways that an application or a network client can."""
+    def wake(self, how: random.Random, *, anew: bool = True) -> None:
+        """Enter the agent again, in one of the ways that an application or a network client can.
+
+        Args:
+            how: chooses.
+            anew: whether also from checkpoints before the model's turn: what it then calls are other calls.
+        """
 
     def is_finished(self) -> bool:
         """Whether the agent has said its last word."""
@@ -331,13 +336,13 @@ class LangGraphWorld(DecidesInStore):
     def start_again(self, calls: list[tuple[int, int, str]]) -> None:
         self._enter(None)  # the graph's checkpoints have it
 
-    def wake(self, how: random.Random) -> None:
+    def wake(self, how: random.Random, *, anew: bool = True) -> None:
         from langgraph.types import Command
 
         shown = self._shown()
         yes = {"decisions": [{"type": "approve"}]}
         way = how.choice(["none", "none", "bare", "map", "wrong", "fork", "superseded", "twice"])
-        if way in ("fork", "superseded"):
+        if anew and way in ("fork", "superseded"):
             history = self._runs.history()
             old = [state for state in history if way == "fork" or any(task.interrupts for task in state.tasks)]
             if old:
@@ -411,7 +416,7 @@ class ReplyingWorld(LangGraphWorld):
         if said in ("approve", "edit"):
             self.book.approved.add((arguments["number"], arguments["amount"]))
 
-    def wake(self, how: random.Random) -> None:
+    def wake(self, how: random.Random, *, anew: bool = True) -> None:
         """Enter the agent again, mostly with replies: bare, by id, to the wrong question, to old checkpoints, twice."""
         from langgraph.types import Command
 
@@ -421,7 +426,7 @@ class ReplyingWorld(LangGraphWorld):
         way = how.choice(ways)
         if way == "bare" and len(shown) == len(self._shown()) == 1:
             self._enter(Command(resume=self._said[shown[0]]))
-        elif way in ("fork", "superseded") and (history := self._runs.history()):
+        elif anew and way in ("fork", "superseded") and (history := self._runs.history()):
             state = how.choice(history)
             asked = [interrupt.id for task in state.tasks for interrupt in task.interrupts]
             bare = way == "superseded" and len(asked) == 1 and asked[0] in self._said
@@ -479,7 +484,7 @@ class LlamaIndexWorld(DecidesInStore):
         if not self._saved:
             self.start(calls)
 
-    def wake(self, how: random.Random) -> None:
+    def wake(self, how: random.Random, *, anew: bool = True) -> None:
         if not self._saved:
             return
         saved = self._saved[-1] if how.random() < 0.7 else how.choice(self._saved)
