@@ -226,7 +226,7 @@ class CallArguments:
             raise InvalidPayload(tool, "an argument is given under two names")
         found = model.complete(arguments, self.injected, opaque)
         self._parsed = orjson.dumps(found.effective), found.parsed
-        return found.effective
+        return found.effective if found.is_changed else None
 
     def for_tool(self, effective: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """What the tool's `_run` takes, as the tool's own parser makes it."""
@@ -238,7 +238,7 @@ class CallArguments:
             args, kwargs = compat.to_args_and_kwargs(self._of.tool, {**own, **injected}, self.tool_call_id)
         else:
             written, parsed = self._parsed
-            if orjson.dumps(effective) != written:  # what runs was completed by an earlier try
+            if parsed is None or orjson.dumps(effective) != written:  # or what runs was completed by an earlier try
                 parsed = model.parse({**effective, **injected})
             args, kwargs = (), model.keywords(parsed) | injected
         return args, {name: value for name, value in kwargs.items() if name not in self._of.taken}

@@ -24,6 +24,7 @@ from guarded_core.tools.parsing import Parser, Settled, settled
 from guarded_core.tools.reading import Reading
 from guarded_core.tools.roundtrip import check_model, dump, ordered, read_first
 from guarded_core.tools.schema import complete
+from guarded_core.tools.stable import is_stable
 
 _NO_JSON = "x-guarded-no-json"
 # Fields that pydantic makes up for a function's *args and **kwargs: LangChain leaves them out unless they were given.
@@ -141,6 +142,11 @@ class _Model(ArgumentModel):
 
     def _default(self, field: str) -> Any:
         return self._fields[field].default
+
+    @cached_property
+    def is_stable(self) -> bool:
+        names = self._fields.keys()
+        return not (self._hidden or self._left_out or names & _SYNTHETIC) and is_stable(self._model)
 
     def parse(self, arguments: dict[str, Any]) -> BaseModel:
         parsed: BaseModel = self._model.model_validate(arguments)

@@ -323,7 +323,7 @@ class TestJudge:
         for number in range(5_000):
             assert len(engine.rules_for(f"made_up_{number}")) == 1
             assert len(engine.rules_for(f"not a name {number}")) == 1
-        remembered = engine.rule_set._resolved
+        remembered = engine.rule_set._plans
         assert 0 < len(remembered) <= 1024
         assert not any(" " in name for name in remembered)
 

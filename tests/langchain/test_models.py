@@ -99,10 +99,11 @@ def test_the_tool_gets_what_langchains_parser_makes(model: Any, values: dict[str
     arguments = ToolArguments(inner)
     raw = data.draw(some_of(values))
     call = arguments.of_call(Given(arguments=raw), "call-1")
-    effective = call.complete(dict(raw))
-    assert effective == call.complete(effective)
+    completed = call.complete(dict(raw))
+    effective = raw if completed is None else completed
+    assert call.complete(dict(effective)) is None
     bare = inner._to_args_and_kwargs(dict(raw), "call-1")
-    assert call.for_tool(effective) == bare
+    assert call.for_tool(dict(effective)) == bare
     # A later try parses them anew, and gets the same.
     later = arguments.of_call(Given(arguments=raw), "call-1")
     assert later.for_tool(effective) == bare

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
@@ -34,10 +34,15 @@ class Param:
     Attributes:
         text: as the policy writes it.
         tokens: the way down; None for ``*``.
+        name: the argument, where it is a whole one.
     """
 
     text: str
     tokens: tuple[str | None, ...]
+    name: str | None = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", self.tokens[0] if len(self.tokens) == 1 else None)
 
     @classmethod
     def parse(cls, text: object) -> Param:
@@ -67,10 +72,9 @@ class Param:
 
         Empty only where ``*`` meets an empty object or array. Raises TypeError for what is not JSON.
         """
-        root = arguments if isinstance(arguments, dict) else dict(arguments)
-        if len(self.tokens) == 1 and self.tokens[0] is not None:
-            return [root.get(self.tokens[0], ABSENT)]
-        found: list[Any] = [root]
+        if self.name is not None:
+            return [arguments.get(self.name, ABSENT)]
+        found: list[Any] = [arguments if isinstance(arguments, dict) else dict(arguments)]
         for token in self.tokens:
             found = [member for value in found for member in _members(value, token)]
         return found

@@ -15,7 +15,7 @@ from guarded_core.rules.case import NOTHING, Case, Finding, Reservation, Rule, S
 from guarded_core.rules.patterns import is_glob, names_tool
 from guarded_core.tools.spec import is_identifier
 
-_MAX_RESOLVED = 1024
+_MAX_PLANS = 1024
 _UNLIMITED = Decimal("Infinity")
 
 
@@ -52,7 +52,7 @@ class RuleSet:
         rules: what it holds, in order.
     """
 
-    __slots__ = ("_exact", "_globs", "_joined", "_own", "_parts", "_resolved", "_tracing")
+    __slots__ = ("_exact", "_globs", "_joined", "_own", "_parts", "_plans", "_tracing")
 
     def __init__(self, rules: tuple[Rule, ...] = ()) -> None:
         self._tracing = frozenset([id(rule) for rule in rules if rule.traces])
@@ -60,7 +60,7 @@ class RuleSet:
         self._parts: tuple[RuleSet, ...] = ()
         self._exact: dict[str, list[int]] = {}
         self._globs: list[tuple[int, str]] = []
-        self._resolved: dict[str, tuple[Rule, ...]] = {}
+        self._plans: dict[str, _Plan] = {}
         self._joined: RuleSet | None = None
         for position, rule in enumerate(rules):
             tools = (rule.tools,) if isinstance(rule.tools, str) else ("*",) if rule.tools is None else rule.tools
@@ -98,14 +98,17 @@ class RuleSet:
 
     def rules_for(self, tool: str) -> tuple[Rule, ...]:
         """The rules that are asked of calls of `tool`, in order."""
-        found = self._resolved.get(tool)
+        return self._plan(tool).rules
+
+    def _plan(self, tool: str) -> _Plan:
+        found = self._plans.get(tool)
         if found is None:
-            found = self._find(tool)
+            found = _Plan(self._find(tool), self._tracing)
             # A model may have made the name up: only what can be a tool's name is kept, and not without end.
             if is_identifier(tool):
-                if len(self._resolved) >= _MAX_RESOLVED:
-                    self._resolved.clear()
-                self._resolved[tool] = found
+                if len(self._plans) >= _MAX_PLANS:
+                    self._plans.clear()
+                self._plans[tool] = found
         return found
 
     def _find(self, tool: str) -> tuple[Rule, ...]:
@@ -120,19 +123,23 @@ class RuleSet:
 
     def judge(self, case: Case) -> Judgement:
         """What the rules say of `case`; pure."""
-        rules = self.rules_for(case.action.tool)
-        if not rules:
-            return SILENT
         violations, asks, traced, would = [], [], [], []
         reservations: list[Reservation] = []
         proofs: list[tuple[Rule, bool]] = []
-        for rule in rules:
+        for rule, takes, traces in self._plan(case.action.tool).asked:
             try:
                 enforced = bool(rule.enforce)
             except Exception:
                 enforced = True  # doubt does not disarm it
-            finding, reservation = _answer(rule, case, enforced=enforced)
-            if enforced and id(rule) in self._tracing:
+            finding, reservation = None, None
+            try:
+                finding = rule.check(case)
+                if takes and (finding is None or (enforced and finding.effect == "ask")):
+                    reservation = _reserved(rule, case)
+                is_ask = finding is not None and finding.effect == "ask"
+            except Exception as error:
+                finding, reservation, is_ask = _failed(error), None, False
+            if traces and enforced:
                 proofs.append((rule, finding is None))
             if reservation is not None:
                 reservations.append(reservation if enforced else _observing(reservation))
@@ -140,12 +147,14 @@ class RuleSet:
                 continue
             if not enforced:
                 would.append(_name(rule))
-            elif finding.effect == "ask":
+            elif is_ask:
                 asks.append(_violation(rule, case, finding))
-                if id(rule) in self._tracing:
+                if traces:
                     traced.append(asks[-1].policy_name)
             else:
                 violations.append(_violation(rule, case, finding))
+        if not (violations or asks or would or reservations or proofs):
+            return SILENT
         return Judgement(
             violations=tuple(violations),
             asks=tuple(asks),
@@ -157,7 +166,7 @@ class RuleSet:
 
     def objections(self, case: Case) -> list[PolicyViolation]:
         """Every objection to `case`, in order; nobody can be asked, so a wish to ask is an objection like any other."""
-        answers = [(rule, _answer(rule, case, enforced=True)[0]) for rule in self.enforced(case.action.tool)]
+        answers = [(rule, _objection(rule, case)) for rule in self.enforced(case.action.tool)]
         return [_violation(rule, case, finding) for rule, finding in answers if finding is not None]
 
     def windows(self, tool: str, scope: Scope) -> tuple[Window, ...]:
@@ -165,7 +174,7 @@ class RuleSet:
 
         Raises PolicyDenied where a rule cannot name its own: unread, they would look empty.
         """
-        rules = self.rules_for(tool)
+        rules = self._plan(tool).counting
         if not rules:
             return ()
         found: dict[Window, None] = {}
@@ -195,6 +204,31 @@ class RuleSet:
         return bool(self.hiding(tool))
 
 
+class _Plan:
+    """The rules that are asked of one tool's calls, with what is the same for each call.
+
+    Attributes:
+        rules: which, in order.
+        asked: each with whether it may take something in the commit, and whether it asks where values came from.
+        counting: those that read windows.
+    """
+
+    __slots__ = ("asked", "counting", "rules")
+
+    def __init__(self, rules: tuple[Rule, ...], tracing: frozenset[int]) -> None:
+        self.rules = rules
+        self.asked = tuple([(rule, _has_own(rule, "reserve"), id(rule) in tracing) for rule in rules])
+        self.counting = tuple([rule for rule in rules if _has_own(rule, "windows")])
+
+
+def _has_own(rule: Rule, method: str) -> bool:
+    """Whether a rule has more than the default of a method, which does nothing; in doubt it has."""
+    try:
+        return getattr(getattr(rule, method), "__func__", None) is not getattr(Rule, method)
+    except Exception:
+        return True  # what it raises is told when it is asked
+
+
 def _is_enforced(rule: Rule) -> bool:
     try:
         return bool(rule.enforce)
@@ -216,18 +250,22 @@ def _denies(rule: Rule, tool: str) -> bool:
         return False  # then the tool is shown; each call is judged all the same
 
 
-def _answer(rule: Rule, case: Case, *, enforced: bool) -> tuple[Finding | None, Reservation | None]:
-    """What `rule` objects, and what it reserves where the call can still pass; whatever it raises is an objection."""
+def _objection(rule: Rule, case: Case) -> Finding | None:
+    """What `rule` objects; whatever it raises is an objection, also what it would take in the commit."""
     try:
         finding = rule.check(case)
-        if finding is not None and (not enforced or finding.effect != "ask"):
-            return finding, None
-        reservation = rule.reserve(case)
-        if reservation is not None and not isinstance(reservation, Reservation):
-            raise TypeError
-        return finding, reservation
+        if finding is None or finding.effect == "ask":
+            _reserved(rule, case)
+        return finding
     except Exception as error:
-        return _failed(error), None
+        return _failed(error)
+
+
+def _reserved(rule: Rule, case: Case) -> Reservation | None:
+    reservation = rule.reserve(case)
+    if reservation is not None and not isinstance(reservation, Reservation):
+        raise TypeError
+    return reservation
 
 
 def _speaks_of(rule: Rule, case: Case) -> bool:

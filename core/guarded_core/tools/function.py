@@ -16,6 +16,7 @@ from guarded_core.tools.port import ToolPort, before_entering
 from guarded_core.tools.roundtrip import check_model, dump, read_first
 from guarded_core.tools.schema.terms import CLOSED, Terms
 from guarded_core.tools.spec import ToolRisk, ToolSpec
+from guarded_core.tools.stable import is_stable
 
 
 class _Arguments(BaseModel):
@@ -116,12 +117,17 @@ class _Parser(Parser):
     def __init__(self, model: type[BaseModel], names: tuple[str, ...]) -> None:
         self._model = model
         self._fields = [(name, _field(name)) for name in names]
+        self._is_stable = is_stable(model)
 
     def without(self, names: frozenset[str]) -> Parser:
         own: dict[str, Any] = {_field(name): (Any, Field(None, alias=name)) for name in names}
         return _Parser(
             create_model(self._model.__name__, __base__=self._model, **own), tuple(n for n, _ in self._fields)
         )
+
+    @property
+    def is_stable(self) -> bool:
+        return self._is_stable
 
     def parse(self, arguments: dict[str, Any]) -> BaseModel:
         return self._model.model_validate(arguments)

@@ -23,6 +23,11 @@ class Unsteady(ValueError):
 class Parser(ABC):
     """What parses a tool's arguments, and writes them as JSON again; names are those of the schema."""
 
+    @property
+    def is_stable(self) -> bool:
+        """Whether it is known to make the same of what it dumps as of the JSON before, so that it need not be tried."""
+        return False
+
     @abstractmethod
     def parse(self, arguments: dict[str, Any]) -> Any:
         """What the tool's own parser makes of them, and may change them in place. Raises ValueError."""
@@ -56,7 +61,7 @@ class Settled(NamedTuple):
 
     Attributes:
         effective: as JSON.
-        parsed: what the tool gets.
+        parsed: what the tool gets; None where it is still to be parsed.
         is_changed: whether `effective` differs from what was given.
     """
 
@@ -95,6 +100,8 @@ def settled(
     dumped = written(effective)
     if dumped == given:
         return Settled(effective, parsed, is_changed=False)  # it is the parse of what it dumps
+    if parser.is_stable and not (beside or opaque):
+        return Settled(effective, None, is_changed=True)
     try:
         again = parser.parse({**read(dumped), **beside})
     except Exception as error:
