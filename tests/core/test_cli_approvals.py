@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from dataclasses import replace
@@ -218,6 +219,15 @@ def test_a_person_decides_while_the_agent_waits(url: str, command: str, options:
     assert said in outcome[0]
 
 
+def test_one_request_as_json(url: str, waiting: Guard) -> None:
+    """Whole, with its arguments as they are: a program escapes what it shows itself."""
+    (request,) = waiting.approvals.pending()
+    shown = json.loads(guarded(url, "show", request.id[:8], "--json").output)
+    assert shown["arguments"] == {"amount": 5, "to": "Ann\u202e"}
+    assert (shown["id"], shown["state"], shown["required"]) == (request.id, "pending", 2)
+    assert shown["principal"] == "[red]user"
+
+
 LIMITS = Grantable(calls=10, seconds=600, free=("to",), up_to={"amount": 500}, total={"amount": 900})
 
 
@@ -238,9 +248,18 @@ def test_a_grant_from_the_command_line_to_its_end(url: str) -> None:
         assert guard.call("pay", {"amount": 100, "to": "Bob"}) == "paid 100"
         (grant,) = guard.approvals.grants()
         assert "1 of 2 calls; 100 of 150.50 /amount" in guarded(url, "grants").output
+        (row,) = json.loads(guarded(url, "grants", "--json").output)
+        assert (row["id"], row["calls"], row["used"], row["state"]) == (grant.id, 2, 1, "live")
+        assert (row["up_to"], row["total"], row["spent"]) == (
+            {"/amount": "100"},
+            {"/amount": "150.50"},
+            {"/amount": "100"},
+        )
+        assert (row["free"], row["arguments"], row["approved_by"]) == (["/to"], {}, ["kim"])
         ended = guarded(url, "end-grant", grant.id[:6], "--reason", "enough")
         assert (ended.exit_code, ended.output) == (0, "revoked by kim\n")
         assert guarded(url, "grants").output == "no grant is in force\n"
+        assert json.loads(guarded(url, "grants", "--json").output) == []
         with pytest.raises(HumanApprovalRequired):
             guard.call("pay", {"amount": 1, "to": "Bob"})
 

@@ -92,6 +92,20 @@ def test_verify_takes_an_anchor(path: Path) -> None:
     assert guarded(path, "verify", "--anchor", path.with_name("nowhere")).stderr.startswith(f"{path}: head_invalid: ")
 
 
+def test_what_it_found_as_json(path: Path) -> None:
+    """Verify, show and unsettled: the same, for programs; an empty list where there is nothing."""
+    found = orjson.loads(guarded(path, "verify", "--json").stdout)
+    assert found["found"] == ["intact: 4 records in 2 segments"]
+    assert [Head.parse(head).count for head in found["heads"]] == [4]
+    shown = orjson.loads(guarded(path, "show", "--json", "--last", "2").stdout)
+    assert [(row["number"], row["outcome"], row["principal"]) for row in shown] == [
+        (3, "authorized", "[red]lee\x1b[0m"),
+        (4, "succeeded", "ann"),
+    ]
+    assert [row["call_id"] for row in orjson.loads(guarded(path, "unsettled", "--json").stdout)] == ["call-3"]
+    assert orjson.loads(guarded(path, "show", "--json", "--tool", "other").stdout) == []
+
+
 def test_verify_names_what_is_wrong(path: Path) -> None:
     """A changed trail: exit code 1, and the code, the record and the file on the error output."""
     path.write_bytes(path.read_bytes().replace(b"refund", b"search"))

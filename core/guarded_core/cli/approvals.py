@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,6 +17,7 @@ from guarded_core.approvals.grant import Grant
 from guarded_core.approvals.request import ApprovalRequest
 from guarded_core.approvals.typed import at_prompt, read_line
 from guarded_core.cli import stores
+from guarded_core.cli.output import AsJson, write_json
 from guarded_core.display.text import payload_text, shown, time_text
 from guarded_core.ground.errors import InvalidApproval
 from guarded_core.ground.payload import PayloadRefused, PayloadTooLarge, freeze, parse
@@ -44,12 +44,12 @@ By = Annotated[str, typer.Option(help="Who you are; it is recorded.", envvar="GU
 
 
 @app.command("list")
-def list_(store: Url, as_json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False) -> None:
+def list_(store: Url, as_json: AsJson = False) -> None:
     """Show the calls that wait for a person, the oldest first."""
     with stores.opened(store) as opened:
         waiting = Approvals(opened).pending()
     if as_json:
-        typer.echo(json.dumps([_row(request) for request in waiting], indent=2))
+        write_json([_row(request) for request in waiting])
         return
     if not waiting:
         typer.echo("nothing waits for approval")
@@ -74,10 +74,15 @@ def show(
     request: Request,
     store: Url,
     whole: Annotated[bool, typer.Option("--whole", help="Fold no long text.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show one request: who asks, why, and exactly what would run."""
     with stores.opened(store) as opened:
-        typer.echo(request_text(_found(opened, request), whole=whole))
+        found = _found(opened, request)
+    if as_json:
+        write_json({**_row(found), "state": found.state, "arguments": found.arguments})
+    else:
+        typer.echo(request_text(found, whole=whole))
 
 
 @app.command()
@@ -167,10 +172,13 @@ def grant(
 
 
 @app.command()
-def grants(store: Url) -> None:
+def grants(store: Url, as_json: AsJson = False) -> None:
     """Show the grants that are in force, or wait for more people, the oldest first."""
     with stores.opened(store) as opened:
         found = Approvals(opened).grants()
+    if as_json:
+        write_json([_grant_row(granted) for granted in found])
+        return
     if not found:
         typer.echo("no grant is in force")
     for granted in found:
@@ -234,6 +242,28 @@ def _row(request: ApprovalRequest) -> dict[str, Any]:
         "approved_by": list(request.approvers),
         "required": request.required,
         "expires_ns": request.expires_ns,
+    }
+
+
+def _grant_row(granted: Grant) -> dict[str, Any]:
+    """A grant, whole; amounts as text, to the last digit."""
+    return {
+        "id": granted.id,
+        "state": granted.state,
+        "tool": granted.tool,
+        "principal": granted.principal,
+        "on_behalf_of": list(granted.on_behalf_of),
+        "session_id": granted.session_id,
+        "arguments": granted.arguments,
+        "free": list(granted.free),
+        "up_to": {name: str(limit) for name, limit in granted.up_to.items()},
+        "total": {name: str(limit) for name, limit in granted.total.items()},
+        "spent": {name: str(sum_) for name, sum_ in granted.spent.items()},
+        "calls": granted.calls,
+        "used": granted.used,
+        "approved_by": list(granted.approvers),
+        "required": granted.required,
+        "expires_ns": granted.expires_ns,
     }
 
 

@@ -24,6 +24,7 @@ from guarded_core.audit.chain import Head
 from guarded_core.audit.event import AuditEvent, Outcome
 from guarded_core.audit.scan import Progress as Report
 from guarded_core.audit.trail import Filter
+from guarded_core.cli.output import AsJson, write_json
 from guarded_core.cli.trails import is_store, mended, opened
 from guarded_core.display.terminal import grid_rich
 from guarded_core.ground.errors import ToolAuditTrailError
@@ -97,17 +98,20 @@ def verify(
         Path | None, typer.Option(help="File of a head kept elsewhere; the trail must contain it.")
     ] = None,
     save_head: Annotated[Path | None, typer.Option(help="Write the trail's head there, to be an anchor later.")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Check that nothing in the trail was changed, removed, moved or cut."""
     with opened(trail, keys, first_segment) as found, _progress("verifying") as report:
         verified = found.verify(_heads(anchor) if anchor else (), progress=report)
+    if save_head is not None:
+        save_head.write_text("".join(f"{head}\n" for head in verified.heads))
+    if as_json:
+        write_json({"found": list(verified.lines), "heads": [str(head) for head in verified.heads]})
+        return
     for line in verified.lines:
         typer.echo(line)
-    if save_head is None:
-        for head in verified.heads:
-            typer.echo(f"head: {head}")
-    else:
-        save_head.write_text("".join(f"{head}\n" for head in verified.heads))
+    for head in verified.heads if save_head is None else ():
+        typer.echo(f"head: {head}")
 
 
 @app.command()
@@ -120,6 +124,7 @@ def show(
     outcome: Outcomes = None,
     since: Since = None,
     last: Annotated[int, typer.Option(min=1, help="At most this many, the newest.")] = 50,
+    as_json: AsJson = False,
 ) -> None:
     """Show events as a table, the newest last."""
     wanted = Filter(principal=principal, tool=tool, outcome=outcome, since_ns=since or 0, last=last)
@@ -129,9 +134,9 @@ def show(
             newest.extend(found.numbered(wanted, progress=report))
     except typer.Exit:
         if newest:  # verified, before the fault
-            _print_table(newest)
+            _print(newest, as_json)
         raise
-    _print_table(newest)
+    _print(newest, as_json)
 
 
 @app.command()
@@ -163,11 +168,11 @@ def export(
 
 
 @app.command()
-def unsettled(trail: Place, keys: Keys = None, first_segment: First = 1) -> None:
+def unsettled(trail: Place, keys: Keys = None, first_segment: First = 1, as_json: AsJson = False) -> None:
     """Show the calls that were authorized and have no outcome: running now, or left by a crash."""
     with opened(trail, keys, first_segment) as found, _progress("reading") as report:
         events = found.unsettled(progress=report)
-    _print_table(enumerate(events, 1))
+    _print(enumerate(events, 1), as_json)
 
 
 CallId = Annotated[str, typer.Argument(help="From `guarded audit unsettled`, or of a call that ended as unknown.")]
@@ -236,8 +241,11 @@ def _progress(what: str) -> Iterator[Report]:
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def _print_table(records: Iterable[tuple[int, AuditEvent]]) -> None:
+def _print(records: Iterable[tuple[int, AuditEvent]], as_json: bool) -> None:
     records = list(records)
+    if as_json:
+        write_json([_numbered(number, event) for number, event in records])
+        return
     console = Console()
     if not records:
         typer.echo("no events")
@@ -249,7 +257,11 @@ def _print_table(records: Iterable[tuple[int, AuditEvent]]) -> None:
 
 def _write_jsonl(records: Iterable[tuple[int, AuditEvent]], file: TextIO) -> None:
     for number, event in records:
-        file.write(orjson.dumps({"number": number} | event.to_json()).decode() + "\n")
+        file.write(orjson.dumps(_numbered(number, event)).decode() + "\n")
+
+
+def _numbered(number: int, event: AuditEvent) -> dict[str, Any]:
+    return {"number": number} | event.to_json()
 
 
 def _write_csv(records: Iterable[tuple[int, AuditEvent]], file: TextIO) -> None:

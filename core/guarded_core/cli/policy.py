@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from guarded_core.cli.output import AsJson, write_json
 from guarded_core.cli.tools import admitted, load_specs, load_tools
 from guarded_core.ground.errors import GuardConfigurationError, InvalidTool
 from guarded_core.ground.wording import counted
@@ -31,7 +32,6 @@ PolicyPath = Annotated[Path, typer.Argument(help="The policy: a TOML file, or a 
 Tools = Annotated[
     str | None, typer.Option("--tools", help="Your tools, as module:name of a list; their schemas are looked at too.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Write JSON.")]
 Role = Annotated[str | None, typer.Option(help="The session's role; without one it may use every tool.")]
 
 
@@ -57,7 +57,7 @@ def check(
         findings += [*lint(policy, schemas, _samples(samples)), *odd]
     if as_json:
         rows = [{"severity": found.severity, "where": found.where, "message": found.message} for found in findings]
-        _write_json({"policy": policy.hash, "findings": rows})
+        write_json({"policy": policy.hash, "findings": rows})
     else:
         _write_table(("", "where", "what"), [(found.severity, found.where, found.message) for found in findings])
         typer.echo(f"{len(policy.tools)} tools, {len(policy.rules)} rules, {counted(len(findings), 'finding')}")
@@ -89,7 +89,7 @@ def explain_call(
         rows = [{"step": step.step, "verdict": step.verdict, "detail": step.detail} for step in steps]
         document = {"outcome": decision.outcome, "code": decision.code, "policy": policy.hash, "steps": rows}
         columns = [dict(zip(_TRACED, row, strict=True)) for row in _traced(traced)] if traced else []
-        _write_json({**document, "trace": columns} if traced else document)
+        write_json({**document, "trace": columns} if traced else document)
     else:
         _write_warnings(found)
         _write_table(("step", "verdict", "detail"), [(step.step, step.verdict, step.detail) for step in steps])
@@ -115,7 +115,7 @@ def try_cases(
         results = list(run_cases(policy, load_cases(cases), register=_registered(tools)))
     _write_warnings(found)
     if as_json:
-        _write_json({"cases": [{"name": result.name, "failure": result.failure or None} for result in results]})
+        write_json({"cases": [{"name": result.name, "failure": result.failure or None} for result in results]})
     for result in results if not as_json else ():
         typer.echo(f"failed  {result.name}: {result.failure}" if result.failure else f"ok      {result.name}")
     failed = sum(bool(result.failure) for result in results)
@@ -128,7 +128,7 @@ def try_cases(
 @app.command()
 def schema() -> None:
     """Write the JSON Schema of policy files, for editors."""
-    _write_json(policy_json_schema())
+    write_json(policy_json_schema())
 
 
 @app.command()
@@ -226,10 +226,6 @@ def _failures() -> Iterator[None]:
 def _write_warnings(findings: list[LintFinding]) -> None:
     for found in findings:
         typer.echo(f"{found.severity}: {found.message}", err=True)
-
-
-def _write_json(document: Any) -> None:
-    typer.echo(json.dumps(document, indent=2))
 
 
 def _write_table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:

@@ -187,6 +187,14 @@ def test_sqlite_file_is_private(sqlite_url: str, tmp_path: Path, open_store: Ope
     store = open_store(sqlite_url)
     store.commit(sample.change())
     assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o600}
+
+
+def test_a_system_without_posix_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store opens where `os` lacks what only POSIX has; what it opens is not inherited by other programs anyway."""
+    for name in ("O_CLOEXEC", "O_NOFOLLOW", "O_NONBLOCK"):
+        monkeypatch.delattr(os, name, raising=False)
+    with SqlStore.open(f"sqlite:///{tmp_path}/guard.db") as store:
+        assert store.now_ns() > 0
     assert repr(store) == "<SqlStore on SQLite>"
 
 

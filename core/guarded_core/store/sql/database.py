@@ -140,7 +140,7 @@ def _open_sqlite(url: URL, connections: int, wait: float) -> Engine:
     if not path.startswith("file:"):
         try:
             # SQLite would make it readable for everybody; its other files take the same mode.
-            os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
         except OSError as error:
             name = errno.errorcode.get(error.errno or 0, type(error).__name__)
             raise GuardConfigurationError(f"the store {_shown(url)} cannot be opened to write ({name})") from None
