@@ -141,6 +141,7 @@ class Gate(ToolPort):
             bound=_Entered(tool, proposal, arguments, is_awaited),
             injected=arguments.injected,
             key=identity.key,
+            keyless=identity.keyless,
             notes=(STRIPPED,) if forged else (),
             asks=proposal.asks,
         )

@@ -62,6 +62,7 @@ class Step:
         work_item: the id of what it handles, the same however often the step is run for it.
         tool_call_id: the id of the model's call that it handles; None where it handles something else.
         is_retried: whether it failed before, and is run again for that.
+        is_resumed: whether its run goes on with what was under way when its context was saved.
     """
 
     context: Context
@@ -69,6 +70,7 @@ class Step:
     work_item: str
     tool_call_id: str | None
     is_retried: bool
+    is_resumed: bool
     _worker: StepWorkerContext
 
     @property
@@ -110,8 +112,15 @@ def current_step() -> Step | None:
         work_item=worker.state.work_item_id,
         tool_call_id=tool_call_id if isinstance(tool_call_id, str) and tool_call_id else None,
         is_retried=worker.retry.retry_number > 0,
+        is_resumed=_was_under_way(context),
         _worker=worker,
     )
+
+
+def _was_under_way(context: Context) -> bool:
+    """Whether the context's run began in the middle; False where another runtime than the built-in one does not say."""
+    begun = getattr(getattr(context._face, "_internal_adapter", None), "init_state", None)
+    return getattr(begun, "is_running", False) is True
 
 
 def waiting_for(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import weakref
 from collections import OrderedDict
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
+from dataclasses import dataclass
 
 from workflows import Context
 from workflows.context.state_store import DictState
@@ -19,8 +21,17 @@ from guarded_llamaindex import compat
 _NONCE = "guarded_nonce"
 _MAX_ENTERED = 4096
 
+NOT_STEPS = (
+    "nothing tells it from other calls: its workflow's event needs the model's tool_id, and its context a state "
+    "without a model of its own. It is not known again where the run is restored, and may then run twice"
+)
+NOT_AWAITED = "a sync call in a workflow is not known again where the run is restored, and may then run twice"
+
 _entered: OrderedDict[tuple[str, CallKey], weakref.ref[object]] = OrderedDict()
 _around: ContextVar[tuple[str, ...]] = ContextVar("guarded_workflow_runs", default=())
+# The runs in which a model was shown guarded tools, and what is on its way to make their contexts known.
+_shown: OrderedDict[str, None] = OrderedDict()
+_making: set[asyncio.Task[object]] = set()
 
 
 class ApprovalAnswered(HumanResponseEvent):
@@ -37,16 +48,64 @@ class NeverSent(HumanResponseEvent):
     """What a step waits for that an answer has started once too often."""
 
 
-@asynccontextmanager
-async def one_call() -> AsyncIterator[CallKey | None]:
-    """Run one guarded call in this block; the value is its durable key, None where there is none.
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a call stands.
 
-    A call has one where a workflow's step handles a model's tool call, unless another guarded call makes it.
+    Attributes:
+        key: its durable key, where there is one.
+        keyless: why there is none, where a workflow's step makes the call.
+        is_lost: whether it came with a context that was saved before anything told its calls from others: it may have
+            run where that context was restored before.
+    """
+
+    key: CallKey | None = None
+    keyless: str | None = None
+    is_lost: bool = False
+
+
+def sync_place() -> Place:
+    """Where a call stands that is not awaited: it never has a key."""
+    step = compat.current_step()
+    return Place() if step is None or step.run in _around.get() else Place(keyless=NOT_AWAITED)
+
+
+def model_is_asked() -> None:
+    """Make the context known of the workflow whose model is just shown guarded tools: before it makes any call.
+
+    Whenever the context is saved from then on, what tells its calls from others is saved with it.
     """
     step = compat.current_step()
-    key = None if step is None or step.run in _around.get() else await _key(step)
-    if step is None or key is None:
-        yield None
+    if step is None or step.run in _shown:
+        return
+    with suppress(RuntimeError):  # in a thread of its own: then the first call does it
+        making = asyncio.get_running_loop().create_task(_make_known(step.context))
+        _making.add(making)
+        making.add_done_callback(_making.discard)
+    _shown[step.run] = None
+    while len(_shown) > _MAX_ENTERED:
+        _shown.popitem(last=False)
+
+
+async def _make_known(context: Context) -> None:
+    with suppress(Exception):  # a store that fails now may do at the first call; that one tells
+        await _nonce(context)
+
+
+@asynccontextmanager
+async def one_call() -> AsyncIterator[Place]:
+    """Run one guarded call in this block; the value is where it stands.
+
+    A call has a key where a workflow's step handles a model's tool call, unless another guarded call makes it.
+    """
+    step = compat.current_step()
+    if step is None or step.run in _around.get():
+        yield Place()
+        return
+    where = await _place(step)
+    key = where.key
+    if key is None:
+        yield where
         return
     place = (step.run, key)
     first = _entered.get(place)
@@ -61,7 +120,7 @@ async def one_call() -> AsyncIterator[CallKey | None]:
         _entered.popitem(last=False)
     token = _around.set((*_around.get(), step.run))
     try:
-        yield key
+        yield where
     except compat.SIGNALS:
         _entered.pop(place, None)  # the step is paused, and will be run again for this call
         raise
@@ -85,18 +144,26 @@ def is_nested(step: compat.Step) -> bool:
     return any(run != step.run for run in _around.get())
 
 
-async def _key(step: compat.Step) -> CallKey | None:
-    nonce = await _nonce(step.context) if step.tool_call_id is not None else None
-    if nonce is None or step.tool_call_id is None:
-        return None
-    return CallKey(position=f"{nonce}\n{step.work_item}", tool_call_id=step.tool_call_id)
+async def _place(step: compat.Step) -> Place:
+    if step.tool_call_id is None:
+        return Place(keyless=NOT_STEPS)
+    # Of a saved context that lacks it, any call that its model made before may have run in another restored one.
+    is_doubtful = step.is_resumed and step.run not in _shown
+    nonce = await _nonce(step.context, makes=not is_doubtful)
+    if nonce is None:
+        return Place(is_lost=True) if is_doubtful and await _takes_any_key(step.context) else Place(keyless=NOT_STEPS)
+    return Place(CallKey(position=f"{nonce}\n{step.work_item}", tool_call_id=step.tool_call_id))
 
 
-async def _nonce(context: Context) -> str | None:
+async def _nonce(context: Context, *, makes: bool = True) -> str | None:
     """What tells this workflow's context from all others, kept in it; None where its state takes no such key."""
     nonce = await context.store.get(_NONCE, default=None)
-    if nonce is None:
+    if nonce is None and makes:
         async with context.store.edit_state() as state:
             if isinstance(state, DictState):
                 nonce = state[_NONCE] = state.get(_NONCE) or new_id()
     return nonce if isinstance(nonce, str) else None
+
+
+async def _takes_any_key(context: Context) -> bool:
+    return isinstance(await context.store.get_state(), DictState)

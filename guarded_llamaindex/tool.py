@@ -20,7 +20,6 @@ from guarded_core.ground.given import ToolKind, require
 from guarded_core.guard import Guard, OnInvalid, check_handed_over
 from guarded_core.pipeline.call import Call, edit_note
 from guarded_core.session import ToolExecutionContext
-from guarded_core.store.ledger import CallKey
 from guarded_core.tools.port import ToolPort, before_entering
 from guarded_core.tools.spec import ToolRisk, ToolSpec
 from guarded_llamaindex.arguments import Bound, Parameters, unseen_defaults
@@ -47,7 +46,7 @@ from guarded_llamaindex.outputs import (
     with_note,
     with_raw,
 )
-from guarded_llamaindex.reentry import lacks_memory, one_call
+from guarded_llamaindex.reentry import Place, lacks_memory, model_is_asked, one_call, sync_place
 from guarded_llamaindex.shapes import as_tool, check_shape, without_json_form
 
 _log = logging.getLogger(__name__)
@@ -409,7 +408,7 @@ def _port(wanted: _Wanted) -> _Port:
     frozen = _identity(inner)
     unseen = unseen_defaults(inner, spec.schema)
 
-    def proposed(port: _Port, bound: Bound, run: Callable[..., Any], key: CallKey | None = None) -> Call:
+    def proposed(port: _Port, bound: Bound, run: Callable[..., Any], place: Place) -> Call:
         context, no_context = guard.resolve(wanted.context, runtime=bound.context or current_workflow_context())
         return Call(
             tool=spec.name,
@@ -419,7 +418,9 @@ def _port(wanted: _Wanted) -> _Port:
             no_context=no_context,
             bound=_Entered(bound, run),
             injected=parameters.partials,
-            key=key,
+            key=place.key,
+            keyless=place.keyless,
+            is_lost=place.is_lost,
         )
 
     class Port(_Port):
@@ -435,20 +436,21 @@ def _port(wanted: _Wanted) -> _Port:
             return self, bound.arguments if isinstance(arguments, dict) else arguments, _Entered(bound, run)
 
         def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            return guard.run(proposed(self, parameters.bind(args, kwargs), run))
+            return guard.run(proposed(self, parameters.bind(args, kwargs), run, sync_place()))
 
         def dunder_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            return guard.run(proposed(self, parameters.bind(args, kwargs), inner))
+            return guard.run(proposed(self, parameters.bind(args, kwargs), inner, sync_place()))
 
         async def acall(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             bound = parameters.bind(args, kwargs)
-            async with one_call() as key:
-                call = proposed(self, bound, arun, key)
+            async with one_call() as place:
+                call = proposed(self, bound, arun, place)
                 call.bound.in_step = current_event() is not None
-                call.bound.lacks_memory = key is not None and await lacks_memory()
+                call.bound.lacks_memory = (place.key is not None or place.is_lost) and await lacks_memory()
                 return await guard.arun(call)
 
         def shown_schema(self) -> dict[str, Any]:
+            model_is_asked()
             own = spec.shown_schema(guard.policy.terms(spec.name))
             return dict(guard.rules_in_force(wanted.context).narrow(spec.name, own))
 

@@ -21,6 +21,15 @@ from guarded_langchain.graph.attempt import Attempt, attempt_of
 
 _COUNTED = PayloadLimits(bytes=16 << 20, nodes=1 << 20, depth=128)
 
+NO_THREAD = (
+    "its graph keeps nothing to tell it from other calls by: compile it with a checkpointer, and run it with a "
+    "thread_id. It is not known again where a node is retried or a run begun again, and may then run twice"
+)
+NO_ID = (
+    "a tool called in a node without a call's id is not known again where the node is entered again, and may then run "
+    'twice: invoke it with {"type": "tool_call", "name": ..., "args": ..., "id": ...}'
+)
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Sent:
@@ -72,12 +81,14 @@ class Identity:
         attempt: of the graph's task that it runs in; None outside of any with a thread.
         namespace: that task's place in its graph.
         inside: how often the calls that its tool makes there came so far.
+        keyless: why there is no key, in a graph.
     """
 
     key: CallKey | None
     attempt: Attempt | None = None
     namespace: str = ""
     inside: Counter[str] = field(default_factory=Counter)
+    keyless: str | None = None
 
 
 _lock = Lock()
@@ -100,11 +111,11 @@ def identify(runtime: Any, sent: Sent, tool: str, tool_call_id: str | None, argu
     """
     attempt = attempt_of(runtime)
     if attempt is None:
-        return Identity(None)
+        return Identity(None, keyless=None if runtime is None else NO_THREAD)
     info = runtime.execution_info
     thread, namespace = str(info.thread_id), str(info.checkpoint_ns)
     if tool_call_id is None:
-        return Identity(None, attempt, namespace)
+        return Identity(None, attempt, namespace, keyless=NO_ID)
     if sent.message_id and sent.calls[0]["name"] == tool:
         position = digest_of("message", thread, sent.message_id, str(sent.index))
     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -233,3 +234,46 @@ def test_each_replay_is_on_record() -> None:
         with pytest.raises((ValueError, ToolExecutionError)):
             desk.guard.run(desk.call("place 2"))
     assert desk.codes[4:] == [None, "execution_failed", "replayed", "replayed"]
+
+
+@pytest.mark.parametrize(("risk", "idempotent"), [("financial", False), ("mutating", False), ("financial", True)])
+def test_a_call_that_nothing_tells_from_others_warns_once(
+    risk: str, idempotent: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of a tool that needs approval the application's log says why its calls may run twice; of any other, nothing."""
+    desk = Desk(lambda: "paid", risk=risk, idempotent=idempotent)
+    for place in ("place 1", "place 2"):
+        with pytest.raises(HumanApprovalRequired) if risk == "financial" else nullcontext():
+            desk.guard.run(replace(desk.call(place), key=None, keyless="no graph keeps it"))
+        for request in desk.guard.approvals.pending():
+            desk.guard.approvals.decide(request.id, by="kim", approve=True)
+        desk.guard.run(replace(desk.call(place), key=None, keyless="no graph keeps it"))
+    warned = [record for record in caplog.records if "no graph keeps it" in record.getMessage()]
+    assert [record.levelname for record in warned] == (
+        ["WARNING"] if (risk, idempotent) == ("financial", False) else []
+    )
+    assert all("charge" in record.getMessage() for record in warned)
+
+
+def test_a_retry_that_repeats_an_error_warns_once(caplog: pytest.LogCaptureFixture) -> None:
+    """A retry of what raised does not run it: the log says, at the first, what lets a tool be tried again."""
+    desk = Desk(raising(ValueError("canary")))
+    for place in ("place 1", "place 1", "place 1", "place 2", "place 2"):
+        with pytest.raises((ValueError, ToolExecutionError)):
+            desk.guard.run(desk.call(place))
+    warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len([text for text in warned if "NotExecuted" in text and "idempotent = true" in text]) == 1
+    assert "canary" not in "".join(warned)
+
+
+def test_a_call_that_may_have_run_under_no_key_does_not_run(drive: Drive) -> None:
+    """An entry that is another one of a call without a key is refused, and nothing spent, unless it does no harm."""
+    desk = Desk(lambda: "paid")
+    with pytest.raises(ToolExecutionError) as refused:
+        drive(desk.guard, replace(desk.call(), key=None, is_lost=True))
+    assert refused.value.code == "cannot_run"
+    assert "may have run before" in str(refused.value)
+    assert (desk.entered, desk.session.remaining_calls) == (0, 9)
+    for settings in ({"risk": "read_only"}, {"idempotent": True}):
+        desk = Desk(lambda: "paid", **settings)
+        assert drive(desk.guard, replace(desk.call(), key=None, is_lost=True)) == "paid"

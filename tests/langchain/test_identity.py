@@ -10,7 +10,7 @@ import pytest
 from langchain_core.messages import AIMessage
 from langchain_core.tools import tool
 
-from guarded_core import Guard, NotExecuted, ToolExecutionPolicy
+from guarded_core import CallbackApprover, Guard, NotExecuted, ToolExecutionPolicy
 from guarded_langchain import InterruptApprover, guard_tools
 from guarded_langchain.testing import ScriptedChatModel, says, tool_call
 
@@ -250,3 +250,57 @@ def test_one_message_on_two_threads() -> None:
         for thread in ("a", "b", "a"):
             app.invoke({"messages": [message]}, {"configurable": {"thread_id": thread}})
     assert door.done == ["lock 1", "lock 1"]
+
+
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        ("agent", None),
+        ("no checkpointer", "compile it with a checkpointer"),
+        ("in a node", "invoke it with"),
+        ("outside", None),
+    ],
+)
+def test_calls_that_nothing_tells_from_others_are_told_of(
+    run: Any, how: str, why: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where a tool that needs approval runs without a durable key in a graph, the log says so once, and what helps."""
+    guard = Guard(ToolExecutionPolicy({"pay": "financial"}), approver=CallbackApprover(lambda request: True, by="kim"))
+
+    @tool
+    def pay(order: int) -> str:
+        """Pay."""
+        return f"paid {order}"
+
+    @tool("pay")
+    async def apay(order: int) -> str:
+        """Pay."""
+        return f"paid {order}"
+
+    is_async = "ainvoke" in run.__code__.co_names
+    (paid,) = guard_tools([apay if is_async else pay], guard)
+    calls = [says(tool_call("pay", {"order": n}, id=f"c{n}")) for n in (1, 2)]
+    model = ScriptedChatModel([*calls, "Done."])
+
+    def node(state: Any) -> Any:
+        return {"messages": [("ai", paid.invoke({"order": n})) for n in (1, 2)]}
+
+    async def anode(state: Any) -> Any:
+        return {"messages": [("ai", await paid.ainvoke({"order": n})) for n in (1, 2)]}
+
+    with guard.session("user-17", tools=["pay"], session_id="s"):
+        if how == "outside":
+            for n in (1, 2):
+                asyncio.run(paid.ainvoke({"order": n})) if is_async else paid.invoke({"order": n})
+        elif how == "in a node":
+            builder = StateGraph(MessagesState)
+            builder.add_node("pay", anode if is_async else node)
+            builder.add_edge(START, "pay")
+            run(builder.compile(checkpointer=InMemorySaver()), {"messages": []})
+        else:
+            saver = InMemorySaver() if how == "agent" else None
+            agent = create_agent(model, [paid], checkpointer=saver)
+            run(agent, {"messages": [("user", "pay")]}, CONFIG if saver else {})
+    warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(warned) == (0 if why is None else 1)
+    assert all(str(why) in text and "pay" in text for text in warned)

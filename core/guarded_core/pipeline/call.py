@@ -79,6 +79,9 @@ class Call:
         bound: what the port keeps of this very call, such as a framework's runtime; only the port looks into it.
         injected: what code gives of the arguments that are not the model's, as far as it is known before the call.
         key: the call's durable key, where the framework gives one.
+        keyless: why it has none, where a framework makes it that would run it again: what an application can do.
+        is_lost: whether it is another entry of a call that had no key then, and may have run: only what does no harm
+            twice may run.
         notes: what the trail says beside the call, as codes of Noted events: stripped arguments.
         asks: why the entry has a person approve it, beside what the policy says.
     """
@@ -91,5 +94,7 @@ class Call:
     bound: Any = None
     injected: Mapping[str, Any] | None = None
     key: CallKey | None = None
+    keyless: str | None = None
+    is_lost: bool = False
     notes: tuple[str, ...] = ()
     asks: tuple[str, ...] = ()

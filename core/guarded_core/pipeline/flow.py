@@ -47,6 +47,11 @@ _NOT_ACCEPTED = (
 )
 _MAX_EDITS = 16  # an approver's code that always answers with the same, incomplete arguments must not go on for ever
 
+_REPEATED = (
+    "an error was given back again, and the tool not run: it may have had its effect. A retry helps tools that raise "
+    "NotExecuted where they failed before any, and those with idempotent = true in the policy"
+)
+
 # Each conflict is another call's gain: an approval used, a claim taken. More of them than a session's calls that can
 # wait for a person at once: the store contradicts itself.
 _MAX_CONFLICTS = 64
@@ -141,8 +146,18 @@ def _admit(record: CallRecord, notes: list[str]) -> Flow[Admission | Replay | Re
             return admission
 
 
+def _warn_once(record: CallRecord, what: str) -> None:
+    """Tell the application's log of what is to be told of a tool, the first time."""
+    told = record.authority.told
+    if (about := f"{record.tool}: {what}") not in told:
+        told.add(about)
+        _log.warning("calls of %s: %s", record.tool, what)
+
+
 def _replay(record: CallRecord, replay: Replay, given: GivenBack) -> Flow[Any]:
     """Hand out once more what the call gave back, and say so on the record of that very call."""
+    if given.error is not None:
+        _warn_once(record, _REPEATED)
     yield from _record(record.event(Outcome.NOTED, replay.found, code="replayed"))
     if given.error is not None:
         raise given.error
@@ -243,6 +258,8 @@ def _keep(record: CallRecord, found: Found, request: ApprovalRequest) -> Flow[Fo
 
 def _commit(record: CallRecord, found: Found, verdict: Verdict) -> Flow[Admission | None]:
     """Step 9: take all of it, or nothing; None where somebody was first, and it is to be judged again."""
+    if record.call.keyless is not None and verdict.facts.risk.needs_approval and not verdict.facts.may_run_again:
+        _warn_once(record, record.call.keyless)
     change = _change(record, found, verdict)
     try:
         yield from Commit(change)

@@ -47,6 +47,11 @@ from guarded_core.store.ledger import CallState, LedgerEntry
 from guarded_core.tools.port import ToolPort
 from guarded_core.tools.spec import ToolRisk
 
+_LOST = (
+    "This call came with a saved run that does not tell it from others, so it may have run before. It did not run now; "
+    "tell the user, and do not repeat it before somebody has looked."
+)
+
 
 def judge(record: CallRecord, before: Found | None = None) -> Flow[Verdict | Replay | Refusal]:
     """Steps 1 to 8, by one policy and one snapshot of the store; a call that ran before is replayed.
@@ -131,6 +136,8 @@ def _judge(record: CallRecord, found: Found) -> Flow[Verdict | Replay]:
             snapshot=snapshot,
             effective=found.effective,
         )
+        if call.is_lost and not facts.may_run_again:
+            raise CannotRun(tool, _LOST)
         if paused is not None:
             return Verdict(found=found, facts=facts, reservation=Reservation(), resumes=paused)
         reservation, reasons = _apply_rules(record, found, facts)
