@@ -56,6 +56,7 @@ ONLY_IN = {
     "opentelemetry": r"guarded_core\.pipeline\.otel",
     "sqlalchemy": r"guarded_core\.store\.sql",
     "psycopg": r"guarded_core\.store\.sql",
+    "cryptography": r"guarded_core\.provenance\.seals",
 }
 # All that `import guarded_core` may load beside the standard library: what checks every call. Pydantic comes with the
 # first typed function or policy file.

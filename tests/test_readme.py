@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", "docs/approvals.md", "docs/extending.md", "docs/sessions.md")
+PAGES = ("README.md", "docs/approvals.md", "docs/extending.md", "docs/provenance.md", "docs/sessions.md")
 BLOCK = re.compile(r"^<!-- (?P<kind>test|file): (?P<name>[\w.-]+) -->\n+```\w+\n(?P<text>.*?)^```$", re.M | re.S)
 
 

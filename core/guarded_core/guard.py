@@ -39,7 +39,9 @@ from guarded_core.policy.policy import DEFAULT_MAX_CALLS, ToolExecutionPolicy
 from guarded_core.preview.coverage import Coverage, coverage
 from guarded_core.preview.decision import Decision, Trace, preview, trace
 from guarded_core.preview.visible import ToolView, is_visible, visible_tools
+from guarded_core.provenance.journal import Journal
 from guarded_core.provenance.memory import Provenance
+from guarded_core.provenance.seals import Seals
 from guarded_core.rules.engine import PolicyEngine
 from guarded_core.rules.ruleset import RuleSet
 from guarded_core.rules.state import StateStore
@@ -124,9 +126,12 @@ class Guard(Shown):
         self._oddities: dict[Any, tuple[ToolPort, tuple[str, ...]]] = {}
         self._left_out: dict[str, str] = {}  # tools that could not be guarded, and why
         self._memories: OrderedDict[str, Provenance] = OrderedDict()
+        self._seals: Seals | None = None
         self.rules = PolicyEngine()
         self.state = state or StateStore()
         audit_keys = AuditKeys.of(keys)
+        if audit_keys is not None:
+            self._seals = _seals(audit_keys)
         self.store: Store = open_store(store, audit_keys)
         self.audit = open_sink(audit, audit_keys, self.store)
         self.trail: Trail = (self.store.trail() if self.store.keeps_trail else None) or trail_of(self.audit)
@@ -172,6 +177,11 @@ class Guard(Shown):
     def policy(self) -> ToolExecutionPolicy:
         """The policy in force."""
         return self._policy
+
+    @property
+    def traces(self) -> bool:
+        """Whether a rule asks where values came from."""
+        return self.authority.rules(self._policy, None).traces
 
     def reload(self, policy: ToolExecutionPolicy | None = None) -> ToolExecutionPolicy:
         """Put a new policy in force: the file's as it is now, or `policy`. Rules registered in code stay.
@@ -246,7 +256,7 @@ class Guard(Shown):
             role: a role of the policy, resolved now.
             max_calls: the budget; by default the role's, or 100.
             session_id: picks a stored session up again, with its first call; never with more than it had. What it saw
-                in another process is unknown here to require_origin rules.
+                in another process is known here to require_origin rules where the guards have `keys` in common.
             request: what the user asked for, in their own words; later turns enter through `context.said`.
             narrow: by tool and parameter, the only values for this task, such as
                 ``{"send_money": {"recipient": ["GB29..."]}}``; a model is shown them.
@@ -326,12 +336,35 @@ class Guard(Shown):
     def _recall(self, context: ToolExecutionContext) -> Provenance:
         """The memory of a named session, which all who pick it up in this process share."""
         with self._lock:
-            # What a session saw in another process, or too long ago, is unknown.
-            known = self._memories.pop(context.session_id, None) or Provenance(context.principal, is_complete=None)
+            known = self._memories.pop(context.session_id, None)
+            if known is None:
+                seals = self._seals
+                journal = None if seals is None else Journal(seals, context.session_id, context.principal)
+                known = Provenance(context.principal, journal=journal)
             self._memories[context.session_id] = known
             while len(self._memories) > _MAX_MEMORIES:
                 self._memories.popitem(last=False)
         return known
+
+    def forget_memory(self, principal: str) -> None:
+        """Delete what is kept of where the values of that person's sessions came from, here and in the store.
+
+        Where one of their sessions goes on, all that it saw and heard before is unknown.
+
+        Raises:
+            StoreUnavailable: only this process has forgotten.
+        """
+        with self._lock:
+            for session_id in [key for key in self._memories if key.rpartition("#")[0] == principal]:
+                self._memories.pop(session_id).forget()
+        self.store.forget_memory(principal)
+
+    async def aforget_memory(self, principal: str) -> None:
+        """As `forget_memory`, without blocking the event loop."""
+        if self.store.blocking:
+            await asyncio.to_thread(self.forget_memory, principal)
+        else:
+            self.forget_memory(principal)
 
     def resolve(
         self, context: ToolExecutionContext | None = None, *, runtime: Any = None
@@ -681,6 +714,14 @@ class Guard(Shown):
 
     def __repr__(self) -> str:
         return f"<Guard of {counted(len(self._ports), 'tool')}, {self._policy!r}>"
+
+
+def _seals(keys: AuditKeys) -> Seals | None:
+    """What seals a session's memory in the store; None where it cannot be kept."""
+    try:
+        return Seals({key_id: keys.derive("provenance", key_id) for key_id in keys.ids})
+    except ImportError:
+        return None
 
 
 def _undeclared(*specs: ToolSpec) -> InvalidTool:

@@ -562,7 +562,7 @@ class TestBounds:
         used = tracemalloc.get_traced_memory()[0]
         tracemalloc.stop()
         assert used < 4_500_000
-        if origins._kept.is_full:
+        if origins._index._kept.is_full:
             origins.observe("directory", ["late@example.com"], labels)
             assert origin(origins, "late@example.com") in ("unknown", "untrusted")
 
@@ -572,7 +572,7 @@ class TestBounds:
         for turn in range(3):
             origins.observe("read", {"a": "eve@evil.example", "b": "some words"}, Labels(), call_id=str(turn))
             assert [origins.trace(value)[0].call_id for value in ("eve@evil.example", "some words")] == ["0", "0"]
-            left = origins._kept._room._left
+            left = origins._index._kept._room._left
             if turn == 0:
                 first = left
         assert left == first
@@ -590,7 +590,8 @@ class TestBounds:
 
     def test_a_session_that_began_elsewhere_knows_nothing_for_sure(self) -> None:
         """What was read there is unknown, and what was secret there may be anything."""
-        origins = Provenance("user-17", is_complete=False)
+        origins = Provenance("user-17")
+        origins.missed()
         origins.said("pay the bill in 'bill-1.txt'")
         origins.observe("read", f"to {IBAN}", FILE, arguments={"path": "bill-1.txt"})
         assert origin(origins, IBAN) == "untrusted"

@@ -22,6 +22,7 @@ from guarded_core.pipeline.record import CallRecord, Found
 from guarded_core.pipeline.replay import kept_error
 from guarded_core.pipeline.steps import Execute, Flow, Record, Settle
 from guarded_core.pipeline.verdict import Facts
+from guarded_core.provenance.journal import Row
 from guarded_core.store.base import Conflict, Settlement
 from guarded_core.store.ledger import CallState, LedgerEntry, digest_of
 from guarded_core.tools.port import NotEntered, ToolPort
@@ -205,7 +206,7 @@ def _remember(admission: Admission, result: Any, *, failed: bool) -> None:
     try:
         labels, arguments = facts.policy.labels("" if failed else tool), facts.effective.value
         for view in (result,) if isinstance(result, str) else facts.port.seen(result):
-            origins.observe(tool, view, labels, arguments=arguments, call_id=call_id)
+            origins.observe(tool, view, labels, arguments=arguments, call_id=call_id, failed=failed)
     except Exception as error:  # its values are unknown; the call is done all the same, and has to be settled
         origins.missed()
         _log.error("the result of call %s is not traced: %s", call_id, type_name(error))
@@ -248,11 +249,20 @@ def _settle(
     quietly: bool = False,
 ) -> Flow[None]:
     event = admission.event(outcome, code=code, error_type=error_type)
+    rows = _rows(admission, is_paused=state is CallState.SUSPENDED)
     settlement = Settlement(
-        event=event, claimed=admission.holds_claim, state=state, claim=claim, output=output, keep_ns=_KEEP_OUTPUT_NS
+        event=event,
+        claimed=admission.holds_claim,
+        state=state,
+        claim=claim,
+        output=output,
+        keep_ns=_KEEP_OUTPUT_NS,
+        memory=rows,
     )
     try:
         yield from Settle(settlement)
+        if rows:
+            admission.facts.context.origins.kept(rows)
         yield from Record(event, stored=True)
     except Conflict:
         raise
@@ -261,6 +271,18 @@ def _settle(
         if quietly:  # a cancellation is on its way, and must not be swallowed
             return
         raise OutcomeUnaudited(event.tool, outcome=outcome.value, reason=type_name(error)) from as_cause(error)
+
+
+def _rows(admission: Admission, *, is_paused: bool) -> tuple[Row, ...]:
+    """What the store is to keep of where values came from: that this call is over, and what was taken in meanwhile."""
+    facts = admission.facts
+    if not facts.rules.traces:
+        return ()  # nothing asks here; where something does, the call is one that is not known
+    try:
+        return facts.context.origins.rows(admission.found.call_id, is_paused=is_paused)
+    except Exception as error:  # the call is done all the same; elsewhere it is not known
+        _log.error("what call %s returned is not kept: %s", admission.found.call_id, type_name(error))
+        return ()
 
 
 def type_name(error: BaseException) -> str:

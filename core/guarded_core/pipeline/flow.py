@@ -32,6 +32,7 @@ from guarded_core.pipeline.record import CallRecord, Found, open_record
 from guarded_core.pipeline.replay import GivenBack, given_back
 from guarded_core.pipeline.steps import AddRequest, Ask, Commit, Decide, Deny, Flow, Record, Release
 from guarded_core.pipeline.verdict import Refusal, Replay, Verdict, refused
+from guarded_core.provenance.memory import Provenance
 from guarded_core.session.hints import NO_SESSION_ID, used_up
 from guarded_core.store.base import Change, Conflict, EffectClaim, TooManyRequests, is_recorded
 
@@ -260,9 +261,10 @@ def _commit(record: CallRecord, found: Found, verdict: Verdict) -> Flow[Admissio
     """Step 9: take all of it, or nothing; None where somebody was first, and it is to be judged again."""
     if record.call.keyless is not None and verdict.facts.risk.needs_approval and not verdict.facts.may_run_again:
         _warn_once(record, record.call.keyless)
-    change = _change(record, found, verdict)
+    change, origins = _change(record, found, verdict), verdict.facts.context.origins
     try:
-        yield from Commit(change)
+        with origins.committing(found.call_id):
+            yield from Commit(change)
     except Conflict as conflict:
         if conflict.what == "counter":
             raise _used_up(record, verdict, conflict.name) from None
@@ -275,10 +277,10 @@ def _commit(record: CallRecord, found: Found, verdict: Verdict) -> Flow[Admissio
         raise StoreUnavailable(record.tool) from as_cause(error)
     facts = verdict.facts
     facts.context.spends(change.counters)
-    yield from _record_authorized(change)
+    yield from _record_authorized(change, origins)
     if verdict.granted:
         # What a person approved is as good as what the user said, there, and for the rest of the task.
-        facts.context.origins.approved(record.tool, facts.effective.value)
+        origins.approved(record.tool, facts.effective.value)
     return Admission(
         record=record,
         found=found,
@@ -334,13 +336,14 @@ def _change(record: CallRecord, found: Found, verdict: Verdict) -> Change:
     )
 
 
-def _record_authorized(change: Change) -> Flow[None]:
+def _record_authorized(change: Change, origins: Provenance) -> Flow[None]:
     event = change.event
     try:
         yield from Record(event, stored=True)
     except Exception as error:
         try:
             yield from Release(change)
+            origins.released(event.call_id)
         except Exception as failure:
             # What was taken stays taken: too little is left, never too much.
             _log.error("call %s: what it took was not given back: %s", event.call_id, type_name(failure))

@@ -5,6 +5,7 @@ Judging spends, asks and records nothing; `flow.enforce` does, around it.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 
 from guarded_core.approvals.request import (
@@ -41,11 +42,15 @@ from guarded_core.policy.policy import ToolExecutionPolicy, ToolSettings
 from guarded_core.rules.case import Action, Case, Reservation
 from guarded_core.rules.ruleset import SILENT, Judgement
 from guarded_core.session import Nobody, ToolExecutionContext
-from guarded_core.session.hints import NOT_STORED, OVER, not_allowed, used_up
+from guarded_core.session.hints import NOT_KNOWN, NOT_STORED, OVER, not_allowed, used_up
 from guarded_core.store.base import Snapshot
 from guarded_core.store.ledger import CallState, LedgerEntry
 from guarded_core.tools.port import ToolPort
 from guarded_core.tools.spec import ToolRisk
+
+_log = logging.getLogger(__name__)
+
+_MAX_READS = 3
 
 _LOST = (
     "This call came with a saved run that does not tell it from others, so it may have run before. It did not run now; "
@@ -83,18 +88,25 @@ def _judge(record: CallRecord, found: Found) -> Flow[Verdict | Replay]:
     found.raw_digest = bounded.digest if isinstance(bounded, Payload) else ""
     rules = authority.rules(policy, context)
     windows = rules.windows(tool, context.scope)
-    query = context.query(
-        tool,
-        settings.max_calls,
-        windows=windows,
-        call_key=record.ledger_key(found),
-        grants=settings.grant is not None,
-    )
-    try:
-        snapshot = yield from Load(query)
-    except Exception as error:
-        raise StoreUnavailable(tool) from as_cause(error)
-    _bind(tool, context, snapshot)
+    for _ in range(_MAX_READS):
+        query = context.query(
+            tool,
+            settings.max_calls,
+            windows=windows,
+            call_key=record.ledger_key(found),
+            grants=settings.grant is not None,
+            remembers=rules.traces,
+        )
+        try:
+            snapshot = yield from Load(query)
+        except Exception as error:
+            raise StoreUnavailable(tool) from as_cause(error)
+        _bind(tool, context, snapshot)
+        if not (rules.traces and context.origins.is_behind):
+            break  # else the session saw something elsewhere, beside what it saw here: all of it, in its order
+    if rules.traces and context.origins.has_gap and NOT_KNOWN not in authority.told:
+        authority.told.add(NOT_KNOWN)
+        _log.warning("%s", NOT_KNOWN)
     if not was_bound:
         if not context.permits(tool):
             raise Unauthorized(tool).hinted(NOT_STORED)

@@ -146,6 +146,11 @@ class Labels:
             pointer: pointers((pointer[1],), pointer[0])[0] for pointer in self._pointers
         }
 
+    @classmethod
+    def none(cls, tool: str) -> Labels:
+        """What is said of any tool's output where there is no policy: nothing good."""
+        return cls()
+
     @property
     def reads_structure(self) -> bool:
         """Whether it says anything of parts, so that text is worth taking apart."""

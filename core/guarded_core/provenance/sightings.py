@@ -26,6 +26,7 @@ MAX_SECRETS = 20_000
 _MIN_SECRET = 4
 _MAX_TYPED = 256
 _TOKEN, _SIGHTING, _SOURCE, _PROPOSED, _GROUP, _KEY = 240, 40, 180, 480, 600, 100
+PROVEN = (Origin.TRUSTED, Origin.MADE, Origin.KNOWN)
 _SECRET_WORD = re.compile(r"\w+")
 
 
@@ -64,13 +65,15 @@ class Source:
 class Sightings:
     """The values of outputs, by where they were seen. Bounded: once something does not fit, nothing is unique any more.
 
-    Args:
-        is_complete: False where something was returned that is not known here.
+    Attributes:
+        has_gap: whether the session made calls that are not known here. What they were made with is not known either,
+            and any output may echo it: then nothing in outputs is trusted.
     """
 
-    def __init__(self, *, is_complete: bool) -> None:
+    def __init__(self) -> None:
         self._room = room = Room(MAX_BYTES)
-        self._has_all = is_complete
+        self._has_all = True
+        self.has_gap = False
         self._count = 0
         self._looked_at: set[int] = set()
         self._proposed: set[Token] = set()
@@ -90,7 +93,11 @@ class Sightings:
     @property
     def is_complete(self) -> bool:
         """Whether all that was returned is known: only then is anything the only one of its kind."""
-        return self._has_all and not self._room.is_full
+        return self._has_all and not self.has_gap and not self._room.is_full
+
+    def worth(self, source: Source) -> Origin:
+        """What a sighting counts for by itself, by what is known now."""
+        return Origin.UNTRUSTED if self.has_gap and source.origin in PROVEN else source.origin
 
     def missed(self) -> None:
         """Take note that something was returned unseen."""

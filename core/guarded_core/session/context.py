@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 import threading
 import time
@@ -30,6 +31,8 @@ from guarded_core.store.base import Counter, Query, SessionRecord, Snapshot, Sto
 from guarded_core.store.ledger import caller_key, digest_of
 from guarded_core.store.memory import MemoryStore
 
+_log = logging.getLogger(__name__)
+
 
 class Issuer(Protocol):
     """What a session knows of the guard that issued it."""
@@ -37,6 +40,10 @@ class Issuer(Protocol):
     @property
     def policy(self) -> ToolExecutionPolicy:
         """The policy in force."""
+
+    @property
+    def traces(self) -> bool:
+        """Whether a rule asks where values came from."""
 
 
 class ToolExecutionContext:
@@ -183,8 +190,8 @@ class ToolExecutionContext:
         return self._is_bound or not any(context._is_named for context in self.lineage)
 
     def look(self) -> None:
-        """Read the session from its store. Raises as `open`."""
-        self.bind(self.store.load(self.query("")))
+        """Read the session from its store, and keep there what the user said. Raises as `open`."""
+        self.bind(self.store.load(self.query("", remembers=self.issuer is not None and self.issuer.traces)))
 
     def bind(self, snapshot: Snapshot) -> None:
         """Keep what the store says: of what was spent, whether it was ended, and what it is bounded by.
@@ -196,6 +203,10 @@ class ToolExecutionContext:
         """
         for each in self.lineage:
             each._spent = snapshot.spent.get(each.calls_key, each._spent)
+        root, issuer = self.root, self.issuer
+        if root._is_named:  # others may have made calls in it
+            labels = Labels.none if issuer is None else issuer.policy.labels
+            root.origins.catch_up(root._spent, snapshot.memory, labels)
         if self._ended_ns is None:
             self._ended_ns = snapshot.ended_ns if snapshot.ended_ns < self._made_ns else -1
         if snapshot.ended_ns > self._ended_ns:
@@ -213,8 +224,6 @@ class ToolExecutionContext:
                 raise StoreUnavailable("")  # a store that does not know what it was asked about
             if stored.principal != self.principal:
                 raise GuardConfigurationError("this session belongs to another principal")
-            if self.parent is None:
-                self.origins.begins(has_begun=snapshot.spent.get(self.calls_key, 0) > 0)
             self.tools &= stored.tools
             self.max_calls = min(self.max_calls, stored.max_calls)
             self._tool_calls = least(self._tool_calls, stored.tool_calls)
@@ -287,9 +296,10 @@ class ToolExecutionContext:
         windows: tuple[Window, ...] = (),
         call_key: str | None = None,
         grants: bool = False,
+        remembers: bool = False,
     ) -> Query:
-        """What a judgement of `tool` reads for this context."""
-        return self._query(tool, {tool: tool_limit}, windows, call_key, grants=grants)
+        """What a judgement of `tool` reads for this context; where it `remembers`, also what values came from."""
+        return self._query(tool, {tool: tool_limit}, windows, call_key, grants=grants, remembers=remembers)
 
     def query_all(self, limits: Mapping[str, int | None]) -> Query:
         """What is to be known of all these tools, with their limits by the policy."""
@@ -303,6 +313,7 @@ class ToolExecutionContext:
         call_key: str | None = None,
         *,
         grants: bool = False,
+        remembers: bool = False,
     ) -> Query:
         # Each key once, in order.
         keys = dict.fromkeys([counter.key for name, limit in limits.items() for counter in self.counters(name, limit)])
@@ -320,10 +331,13 @@ class ToolExecutionContext:
             windows=windows,
             call_key=call_key,
             grants=grants,
+            memory=self.origins.lookup() if remembers else None,
         )
 
     def said(self, text: str) -> None:
         """Remember what the user said: the request, or a later turn. Never a model's words, nor a tool's.
+
+        The store has it, for other processes, with the session's next call, with `open`, or when its block ends.
 
         Their own words only: mail that they quote, code blocks and the like count as `pasted`, and what they say must
         not be ("never write to eve@example.com") as nothing.
@@ -435,6 +449,8 @@ class ToolExecutionContext:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._leave(sys._getframe(1))
+        if self._is_unsaid:
+            self._keep_said()
 
     async def __aenter__(self) -> Self:
         self._check_place()
@@ -446,6 +462,19 @@ class ToolExecutionContext:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._leave(sys._getframe(1))
+        if self._is_unsaid:
+            await asyncio.to_thread(self._keep_said)
+
+    @property
+    def _is_unsaid(self) -> bool:
+        """Whether there is something that another process would have to know, and that no call has taken along."""
+        return self.root.origins.has_unsent and self.issuer is not None and self.issuer.traces
+
+    def _keep_said(self) -> None:
+        try:
+            self.look()
+        except Exception as error:  # the block has ended as it ended; the next step of the session tries again
+            _log.warning("what was said in a session is not kept: %s", type(error).__name__)
 
     def _check_place(self) -> None:
         """Raise GuardConfigurationError inside another principal's block that this very task or thread entered."""

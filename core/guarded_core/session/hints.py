@@ -14,6 +14,11 @@ OVER = (
     "its session is over: the block was left or the session closed, and this code went on. Wait for it inside the "
     "block, or call session.keep_open() there and session.close() at the end"
 )
+NOT_KNOWN = (
+    "a session made calls whose results are not known in this process, so that require_origin trusts nothing in it but "
+    "what the user said here: give all guards on the store the same keys=, and install guarded-tools[sql], to have "
+    "them know what the others saw (docs/provenance.md)"
+)
 NOT_STORED = (
     "the session was picked up by its session_id, and what is stored of it does not have this tool: a session never "
     "gets more than it had. Name another session_id for another set"

@@ -17,6 +17,7 @@ from guarded_core.approvals.request import ApprovalRequest
 from guarded_core.audit.event import AuditEvent
 from guarded_core.audit.trail import Trail
 from guarded_core.ground.struct import struct
+from guarded_core.provenance.journal import Lookup, Recalled, Row
 from guarded_core.rules.case import Reservation, Window
 from guarded_core.store.ledger import CallState, LedgerEntry
 
@@ -70,6 +71,7 @@ class Query:
         opens: named sessions that this is the first step of: each is kept, where no session of its id is.
         call_key: the ledger key of the call, where it has one.
         grants: whether grants to the principal for the tool are read.
+        memory: what is read and kept of where the session's values came from.
     """
 
     principal: str
@@ -82,6 +84,7 @@ class Query:
     opens: tuple[SessionRecord, ...] = ()
     call_key: str | None = None
     grants: bool = False
+    memory: Lookup | None = None
 
 
 @struct
@@ -101,6 +104,7 @@ class Snapshot:
         grants: those in force for the principal and the tool, oldest first.
         ended_ns: when all sessions of one of the people were ended last, 0 for never.
         sessions: what the store keeps of those that the query opens, by id.
+        memory: what it has of the session's memory; None where it keeps none, or was not asked.
     """
 
     now_ns: int
@@ -115,6 +119,7 @@ class Snapshot:
     grants: tuple[Grant, ...] = ()
     ended_ns: int = 0
     sessions: Mapping[str, SessionRecord] = field(default_factory=dict)
+    memory: Recalled | None = None
 
 
 @struct
@@ -168,6 +173,7 @@ class Settlement:
         claim: for a call that has none and is paused: what to claim now, in that state.
         output: JSON of the result or error, kept for replays.
         keep_ns: how long `output` is kept.
+        memory: rows of the session's memory to keep with it; one that is there already stays as it is.
     """
 
     event: AuditEvent
@@ -176,6 +182,7 @@ class Settlement:
     claim: LedgerEntry | None = None
     output: Any = None
     keep_ns: int = 0
+    memory: tuple[Row, ...] = ()
 
 
 Conflicting = Literal["counter", "slot", "flag", "request", "grant", "claim", "effect"]
@@ -204,7 +211,8 @@ class Store(RequestStore, Protocol):
     """Keeps what calls spend. Every method is atomic, and safe to call from several threads.
 
     Any exception but those named is taken as: the store is not available, deny. A store of one's own derives from this
-    class: `trail`, `forget` and `close` do nothing by default.
+    class: `trail`, `forget`, `forget_memory` and `close` do nothing by default. One that keeps no memory of where
+    values came from leaves `Snapshot.memory` None: what a session saw in another process is then unknown.
     """
 
     @property
@@ -224,6 +232,10 @@ class Store(RequestStore, Protocol):
 
         The garbage collector calls it, maybe in the middle of another method: it must take no lock.
         """
+        return None
+
+    def forget_memory(self, principal: str) -> None:
+        """Delete what is kept of where the values of that person's sessions came from."""
         return None
 
     def close(self) -> None:

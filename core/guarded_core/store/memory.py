@@ -26,6 +26,7 @@ from guarded_core.store.base import (
     exact_sum,
 )
 from guarded_core.store.ledger import CallState, LedgerEntry, caller_key
+from guarded_core.store.memories import Memories
 
 _OPEN = (RequestState.PENDING, RequestState.APPROVED, RequestState.REJECTED)
 _MIN_SWEPT = 1024
@@ -90,6 +91,7 @@ class MemoryStore:
         self._denied: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
         self._denials: defaultdict[str, defaultdict[tuple[str, str], int]] = defaultdict(lambda: defaultdict(int))
         self._sessions: dict[str, SessionRecord] = {}
+        self._memories = Memories()
         self._ended: dict[str, int] = {}
         self._gone: deque[tuple[str, Iterable[str]]] = deque()
         self._sweep_at = _MIN_SWEPT
@@ -132,6 +134,7 @@ class MemoryStore:
                 grants=self._grants_for(query, now_ns) if query.grants else (),
                 ended_ns=max([self._ended.get(name, 0) for name in query.people], default=0) if self._ended else 0,
                 sessions={new.id: self._sessions.setdefault(new.id, new) for new in query.opens},
+                memory=None if query.memory is None else self._memories.answer(query.memory),
             )
 
     def end_sessions(self, principal: str) -> int:
@@ -139,6 +142,11 @@ class MemoryStore:
         with self._lock:
             self._ended[principal] = self._clock()
             return self._ended[principal]
+
+    def forget_memory(self, principal: str) -> None:
+        """Delete what is kept of where the values of that person's sessions came from."""
+        with self._lock:
+            self._memories.drop(principal)
 
     def commit(self, change: Change) -> None:
         """Take everything in `change`. Raises Conflict, and has then taken nothing."""
@@ -176,6 +184,7 @@ class MemoryStore:
             if settlement.claim is not None:
                 self._check_claim(settlement.claim, None)
                 self._keep_claim(replace(settlement.claim, state=settlement.state))
+            self._memories.add(settlement.memory)
             if not settlement.claimed:
                 return
             entry = self._ledger.get(settlement.event.call_id)

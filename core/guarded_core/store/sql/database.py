@@ -58,7 +58,7 @@ class Database:
         self.place = _shown(parsed)
         self._timeout = timeout
         self.is_sqlite = parsed.get_backend_name() == "sqlite"
-        self.statements = Statements(_INSERTS[parsed.get_backend_name()])
+        self.statements = Statements(_INSERTS[parsed.get_backend_name()], locks=not self.is_sqlite)
         try:
             opener = _open_sqlite if self.is_sqlite else _open_postgresql
             self.engine = opener(parsed, connections, timeout / 2)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import binascii
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, astuple, fields
 from decimal import Decimal
 from typing import Any
@@ -14,6 +15,8 @@ from sqlalchemy import Row
 from guarded_core.approvals.grant import Grant, GrantState
 from guarded_core.approvals.grantable import Grantable, Offer
 from guarded_core.approvals.request import ApprovalRequest, RequestState, Vote
+from guarded_core.provenance.journal import Kept
+from guarded_core.provenance.journal import Row as MemoryRow
 from guarded_core.store.base import SessionRecord
 from guarded_core.store.ledger import CallState, LedgerEntry, caller_key
 from guarded_core.tools.spec import ToolRisk
@@ -158,3 +161,28 @@ def session_of(row: Row[Any]) -> SessionRecord:
     """The session of that row."""
     tools, bounds = frozenset(json.loads(row.tools)), json.loads(row.bounds)
     return SessionRecord(id=row.id, principal=row.principal, tools=tools, max_calls=row.max_calls, **bounds)
+
+
+def memory_row(row: MemoryRow) -> dict[str, Any]:
+    """The columns of a row of a session's memory."""
+    sealed = binascii.b2a_base64(row.sealed, newline=False).decode()
+    return {
+        "session_id": row.session_id,
+        "principal": row.principal,
+        "writer": row.writer,
+        "number": row.number,
+        "sealed": sealed,
+    }
+
+
+def kept_of(rows: Iterable[Row[Any]]) -> tuple[Kept, ...]:
+    """The rows of a session's memory, in their order; one that somebody has spoilt opens with no key."""
+    found = [Kept(row.number, row.name, row.version, _unsealed(row.body)) for row in rows]
+    return tuple(sorted(found, key=lambda kept: kept.n))
+
+
+def _unsealed(body: str | None) -> bytes | None:
+    try:
+        return None if body is None else binascii.a2b_base64(body)
+    except ValueError:
+        return b""

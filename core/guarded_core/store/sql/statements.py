@@ -45,6 +45,7 @@ from guarded_core.store.sql.tables import (
     grants,
     is_one_of,
     ledger,
+    memories,
     requests,
     sessions,
     slots,
@@ -63,9 +64,10 @@ class Statements:
 
     Args:
         upsert: the dialect's own `insert`, which knows ON CONFLICT.
+        locks: whether transactions run beside each other.
     """
 
-    def __init__(self, upsert: Callable[..., Any]) -> None:
+    def __init__(self, upsert: Callable[..., Any], *, locks: bool) -> None:
         # No row comes back where the budget is spent; two spenders of the last one wait for each other.
         self.spend = (
             upsert(counters)
@@ -114,11 +116,29 @@ class Statements:
         )
         # No row comes back where the event, or another known end of the call, is written already.
         self.append = upsert(events).on_conflict_do_nothing().returning(events.c.seq)
+        self.remember = _remember(upsert, locks=locks)
         self.open_session = upsert(sessions).on_conflict_do_nothing().returning(sessions.c.id)
         ending = upsert(ended).values(principal=bindparam("principal"), at_ns=now_ns())
         self.end_sessions = ending.on_conflict_do_update(
             index_elements=[ended.c.principal], set_={"at_ns": ending.excluded.at_ns}
         ).returning(ended.c.at_ns)
+
+
+def _remember(upsert: Callable[..., Any], *, locks: bool) -> Executable:
+    """Keeps a row of a session's memory, unless it is there: `n` grows in the order of commits."""
+    columns = ("session_id", "principal", "writer", "number", "sealed")
+    values: dict[str, ColumnElement[Any]] = {name: bindparam(name, type_=memories.c[name].type) for name in columns}
+    values["at_ns"] = now_ns()
+    if not locks:
+        remember: Executable = upsert(memories).values(values).on_conflict_do_nothing()
+        return remember
+    # A row of a lower number that is committed later would never be read: one transaction a session at a time, and the
+    # number is drawn after the lock was taken.
+    lock = func.pg_advisory_xact_lock(func.hashtextextended("guarded memory " + bindparam("session_id", type_=Text), 0))
+    held = select(lock.label("held")).cte("held").prefix_with("MATERIALIZED")
+    row = select(*values.values()).select_from(held)
+    remember = upsert(memories).from_select(list(values), row).on_conflict_do_nothing()
+    return remember
 
 
 unspend = (
@@ -227,7 +247,13 @@ clock = select(now_ns())
 
 @lru_cache(maxsize=64)
 def snapshot(
-    counter_count: int, window_count: int, people_count: int, *, has_key: bool, has_grants: bool = False
+    counter_count: int,
+    window_count: int,
+    people_count: int,
+    *,
+    has_key: bool,
+    has_grants: bool = False,
+    has_memory: bool = False,
 ) -> Executable:
     """All that a `Query` asks for, in one statement, and so read at one moment.
 
@@ -239,6 +265,8 @@ def snapshot(
         people_count: how many people, by ``person_n``, whose sessions may have been ended.
         has_key: whether the call has a ledger key, ``call``, and by it perhaps a refusal, ``refused``.
         has_grants: whether the grants for the call are read.
+        has_memory: whether the rows of `root_id`'s memory after the place ``after`` are read, those of ``writer``
+            without their content.
     """
     now = now_ns()
     parts = [
@@ -290,6 +318,16 @@ def snapshot(
                 grants.c.expires_ns > now,
             )
         )
+    if has_memory:
+        is_own = memories.c.writer == bindparam("writer", type_=Text)
+        row = {
+            "number": memories.c.n,
+            "name": memories.c.writer,
+            "version": memories.c.number,
+            "body": case((is_own, null()), else_=memories.c.sealed),
+        }
+        is_new = memories.c.n > bindparam("after", type_=BigInteger)
+        parts.append(_part("memory", **row).where(memories.c.session_id == bindparam("root_id"), is_new))
     for n in range(counter_count):
         of_key = counters.c.key == bindparam(f"counter_{n}")
         parts.append(_part("counter", name=counters.c.key, number=counters.c.spent).where(of_key))

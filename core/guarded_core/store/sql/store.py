@@ -19,6 +19,8 @@ from guarded_core.approvals.request import ApprovalRequest, RequestState
 from guarded_core.audit.chain import AuditKeys, KeysLike
 from guarded_core.audit.event import AuditEvent, Outcome
 from guarded_core.ground.errors import GuardConfigurationError, StoreUnavailable
+from guarded_core.provenance.journal import Recalled
+from guarded_core.provenance.journal import Row as MemoryRow
 from guarded_core.store.base import (
     Change,
     Query,
@@ -39,6 +41,8 @@ from guarded_core.store.sql.records import (
     grant_from,
     grant_of,
     grant_row,
+    kept_of,
+    memory_row,
     output_text,
     request_of,
     request_row,
@@ -46,13 +50,14 @@ from guarded_core.store.sql.records import (
     session_row,
     spent_text,
 )
-from guarded_core.store.sql.tables import grants, ledger, prepare, requests, slots, windows
+from guarded_core.store.sql.tables import grants, ledger, memories, prepare, requests, slots, windows
 from guarded_core.store.sql.trail import SqlTrail
 from guarded_core.store.sql.writer import Writer
 
 _log = logging.getLogger(__name__)
 
 _BATCH = 1000
+_MEMORY_NS = 30 * 24 * 3600 * 1_000_000_000
 
 
 class SqlStore:
@@ -174,9 +179,14 @@ class SqlStore:
             values |= {f"window_{n}": window.key, f"interval_{n}": window.interval_ns}
         values |= {f"person_{n}": name for n, name in enumerate(query.people)}
         counts = len(query.counters), len(query.windows), len(query.people)
-        statement = sql.snapshot(*counts, has_key=query.call_key is not None, has_grants=query.grants)
+        memory = query.memory
+        if memory is not None:
+            values |= {"after": memory.after, "writer": memory.writer}
+        statement = sql.snapshot(
+            *counts, has_key=query.call_key is not None, has_grants=query.grants, has_memory=memory is not None
+        )
         parts: defaultdict[str, list[Row[Any]]] = defaultdict(list)
-        sessions, rows = self._read(query.opens, statement, values)
+        sessions, rows = self._read(query.opens, () if memory is None else memory.adds, statement, values)
         for row in rows:
             parts[row.part].append(row)
         now_ns: int = parts["now"][0].number
@@ -195,20 +205,35 @@ class SqlStore:
             grants=tuple([_grant(row) for row in sorted(parts["grant"], key=lambda row: int(row.output))]),
             ended_ns=max([row.number for row in parts["ended"]], default=0),
             sessions=sessions,
+            memory=None if memory is None else Recalled(lookup=memory, rows=kept_of(parts["memory"])),
         )
 
     def _read(
-        self, opens: tuple[SessionRecord, ...], statement: Executable, values: dict[str, Any]
+        self,
+        opens: tuple[SessionRecord, ...],
+        adds: tuple[MemoryRow, ...],
+        statement: Executable,
+        values: dict[str, Any],
     ) -> tuple[dict[str, SessionRecord], Sequence[Row[Any]]]:
-        """The sessions that were to be opened, and the rows of the statement, in one transaction."""
-        if not opens:
+        """The sessions that were to be opened, and the rows of the statement, in one transaction with what is added."""
+        if not opens and not adds:
             return {}, self._database.read(statement, values)
 
         def work(connection: Connection) -> tuple[dict[str, SessionRecord], Sequence[Row[Any]]]:
             opened = {session.id: self._opened(connection, session) for session in opens}
+            self._remember(connection, adds)
             return opened, connection.execute(statement, values).all()
 
         return self._database.transact(work)
+
+    def _remember(self, connection: Connection, rows: tuple[MemoryRow, ...]) -> None:
+        for row in rows:
+            connection.execute(self._database.statements.remember, memory_row(row))
+
+    def forget_memory(self, principal: str) -> None:
+        """Delete what is kept of where the values of that person's sessions came from."""
+        rows = delete(memories).where(memories.c.principal == principal)
+        self._database.transact(lambda connection: connection.execute(rows))
 
     def commit(self, change: Change) -> None:
         """Take everything in `change`, and write its event. Raises Conflict, and has then taken nothing."""
@@ -255,6 +280,7 @@ class SqlStore:
                 claim(self._database, connection, replace(settlement.claim, state=settlement.state), None)
             if settlement.claimed:
                 connection.execute(sql.settle_entry, values)
+            self._remember(connection, settlement.memory)
 
         self._lanes.run(work)
 
@@ -353,6 +379,8 @@ class SqlStore:
     def prune(self, now_ns: int | None = None) -> None:
         """Delete what has expired and nothing reads any more: requests, grants, windows, and results kept for replays.
 
+        And what is older than 30 days of where values came from: where a session goes on after that, it is unknown.
+
         Budgets, claims, denials, events and what people refused stay. Run it now and then; it may run beside calls.
 
         Args:
@@ -376,6 +404,8 @@ class SqlStore:
         self._database.transact(lambda connection: connection.execute(expired))
         ended = delete(grants).where(grants.c.expires_ns <= until)
         self._database.transact(lambda connection: connection.execute(ended))
+        forgotten = delete(memories).where(memories.c.at_ns <= until - _MEMORY_NS)
+        self._database.transact(lambda connection: connection.execute(forgotten))
 
     def _new_lanes(self) -> Lanes:
         if self._database.is_sqlite:

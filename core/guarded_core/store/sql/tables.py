@@ -162,6 +162,23 @@ _partial("guarded_ledger_unsettled", ledger.c.principal, ledger.c.tool, where=OP
 _partial("guarded_ledger_outputs", ledger.c.expires_ns, where=ledger.c.output.is_not(None))
 claims = Table("guarded_claims", metadata, _text("key", key=True), _text("call_id"))
 
+# Where the values of sessions came from: rows in the order in which each session's were committed. `writer` is a
+# process that had the session, `number` counts its rows there, `sealed` is base64.
+memories = Table(
+    "guarded_memories",
+    metadata,
+    _counted("n"),
+    _text("session_id"),
+    _text("principal"),
+    _text("writer"),
+    _number("number"),
+    _number("at_ns"),
+    _text("sealed"),
+    Index("guarded_memories_row", "session_id", "writer", "number", unique=True),
+    Index("guarded_memories_session", "session_id", "n"),
+    Index("guarded_memories_time", "at_ns"),
+)
+
 # The trail: one chain a writer, in the lines of the trail's file format (audit/frames.py). `header` begins the writer's
 # chain, `line` is its record in the chain of writers, which writer 0 begins; `head` is where a closed chain ends.
 writers = Table(
@@ -208,8 +225,13 @@ def _to_version_2(connection: Connection) -> None:
     unsettled.create(connection, checkfirst=True)
 
 
+def _to_version_3(connection: Connection) -> None:
+    """Where values came from is kept for other processes."""
+    memories.create(connection, checkfirst=True)
+
+
 # What brings a schema of version 1 to 2, of version 2 to 3 and so on. Never change one that was released.
-MIGRATIONS: list[Callable[[Connection], None]] = [_to_version_2]
+MIGRATIONS: list[Callable[[Connection], None]] = [_to_version_2, _to_version_3]
 
 
 def prepare(connection: Connection) -> None:
