@@ -73,6 +73,7 @@ class ToolArguments:
         asks_for_runtime: whether the tool itself declares it.
         taken: arguments that upstream overwrites on their way to the tool's code.
         unshown: names in the tool's own schema that are not the model's to give, though its annotations do not say so.
+        filled_by_name: what a framework gives because of the name, though the type does not say so.
         positional: the names of the function's parameters that can be given by position.
         made_up: names that upstream shows for ``*args`` and ``**kwargs``.
         ids: those that take the id of the model's call.
@@ -102,6 +103,7 @@ class ToolArguments:
         self.asks_for_runtime = own_runtime is not None
         self.runtime = own_runtime or _free_name(properties)
         self.unshown = by_name | self.taken
+        self.filled_by_name = by_name | (compat.named_as_callbacks(tool) - properties.keys() - self.taken)
         self.made_up = compat.starred(tool)
         upstream = {"run_manager", "callbacks"} - properties.keys()
         hidden_names = self.model.hidden_names if self.model else self._hidden

@@ -82,6 +82,17 @@ def takes(function: Callable[..., Any], parameter: str) -> bool:
     return parameter in inspect.signature(function).parameters
 
 
+def named_as_callbacks(tool: BaseTool) -> frozenset[str]:
+    """The parameters of the tool's code that upstream takes for callbacks by their names, and whose types do not."""
+    found = set()
+    for function in functions(tool):
+        hints = resolved_hints(function)
+        for name in {"callbacks", "run_manager"} & inspect.signature(function).parameters.keys():
+            if "allback" not in str(hints.get(name, "")):
+                found.add(name)
+    return frozenset(found)
+
+
 def starred(tool: BaseTool) -> frozenset[str]:
     """The names of ``*args`` and ``**kwargs`` in the tool's code, which upstream's own schemas show as fields."""
     stars = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)

@@ -205,9 +205,11 @@ class Gate(ToolPort):
         return {names.get(name, name): value for name, value in given.items() if name not in self.arguments.injected}
 
     def oddities(self) -> Iterator[str]:
-        """Names that never reach the tool's code, and defaults that rules do not see."""
+        """Names that never reach the tool's code, or that a framework fills, and defaults that rules do not see."""
         if self.arguments.taken:
             yield f"LangChain never hands over, so not shown to a model: {', '.join(sorted(self.arguments.taken))}"
+        if filled := self.arguments.filled_by_name:
+            yield f"filled by the framework for their names alone, and never a model's: {', '.join(sorted(filled))}"
         if unseen := self.arguments.unseen_defaults:
             yield f"a default that JSON cannot say, so no rule and no person sees it: {', '.join(sorted(unseen))}"
 

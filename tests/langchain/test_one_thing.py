@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import pytest
 from langchain.agents import create_agent
+from langchain_core.callbacks import CallbackManagerForToolRun
 from langchain_core.messages import ToolMessage
 from langchain_core.tools import BaseTool, InjectedToolArg, StructuredTool, tool
 from pydantic import BaseModel, ConfigDict, Field, HttpUrl
@@ -185,6 +186,28 @@ class TestNames:
         hook, seen = guarded(hook_of("guarded_runtime", ran), asks=True)
         assert in_agent(hook, {"guarded_runtime": "x"}) == ["ok"]
         assert (seen, ran) == ([{"guarded_runtime": "x"}], ["x"])
+
+    @pytest.mark.parametrize(
+        ("name", "declared", "is_odd"),
+        [
+            ("runtime", Any, True),
+            ("runtime", str, False),
+            ("run_manager", str, True),
+            ("callbacks", str, True),
+            ("callbacks", Any, True),
+            ("run_manager", CallbackManagerForToolRun | None, False),
+            ("state", str, False),
+        ],
+    )
+    def test_what_a_framework_fills_by_name_is_told(
+        self, name: str, declared: Any, is_odd: bool, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Of a schema that was inferred: whoever wraps it may take it for the model's."""
+        names: dict[str, Any] = {"Kind": declared}
+        exec(f"def hook(x: int, {name}: Kind = None) -> str:\n    'D.'\n    return 'ok'", names)
+        guarded(StructuredTool.from_function(names["hook"]))
+        told = f"filled by the framework for their names alone, and never a model's: {name}"
+        assert (told in caplog.text) == is_odd
 
     def test_a_runtime_without_a_type_is_the_graphs(self) -> None:
         """LangGraph fills it by its name: a model is not shown it, and what it sends is stripped."""
