@@ -15,7 +15,7 @@ from guarded_core.ground.errors import InvalidPayload, InvalidTool
 from guarded_langchain import compat
 from guarded_langchain.graph import compat as graph_compat
 from guarded_langchain.models import ArgumentModel, model_of
-from guarded_langchain.signatures import Filled, filled, is_needed, taken
+from guarded_langchain.signatures import Filled, check_awaited, filled, is_needed, taken
 
 # The argument under which ToolNode hands a guarded tool its ToolRuntime, where the tool does not ask for one itself;
 # with an underscore where the tool has an argument of that name.
@@ -81,10 +81,12 @@ class ToolArguments:
         application_set: those of them that the application gives, not the framework.
 
     Raises:
-        InvalidTool: an argument has no JSON form, or two payloads could look alike to an approver.
+        InvalidTool: an argument has no JSON form, two payloads could look alike to an approver, or LangChain cannot
+            call the tool's function.
     """
 
     def __init__(self, tool: BaseTool) -> None:
+        check_awaited(tool)
         self.tool = tool
         self.positional = _positional(tool)
         by_name = _by_name(tool)

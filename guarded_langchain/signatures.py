@@ -66,6 +66,20 @@ def is_needed(tool: BaseTool, name: str) -> bool:
     )
 
 
+def check_awaited(tool: BaseTool) -> None:
+    """Raise InvalidTool where LangChain calls a function that it would have to await, or awaits one that it cannot."""
+    func, coroutine = getattr(tool, "func", None), getattr(tool, "coroutine", None)
+    if inspect.iscoroutinefunction(func) or inspect.isasyncgenfunction(func):
+        raise InvalidTool(
+            f"tool {tool.name!r}: its func is async, and LangChain does not await that one; hand it over as coroutine="
+        )
+    if inspect.isasyncgenfunction(coroutine) or inspect.isgeneratorfunction(coroutine):
+        raise InvalidTool(
+            f"tool {tool.name!r}: its coroutine yields, and LangChain can only await it; collect what it yields into a "
+            "list, and return that"
+        )
+
+
 def _taken(tool: BaseTool) -> Iterator[str]:
     for method in (tool._run, tool._arun):
         if compat.takes(method, "run_manager"):

@@ -32,6 +32,11 @@ def as_tool(function: Callable[..., Any]) -> FunctionTool:
 def check_shape(tool: FunctionTool, parameters: Parameters) -> None:
     """Raise InvalidTool where the tool's functions could not be called with what its schema makes a model give."""
     name = tool.metadata.get_name()
+    if inspect.isasyncgenfunction(tool.async_fn) or inspect.isgeneratorfunction(tool.async_fn):
+        raise InvalidTool(
+            f"tool {name!r}: its async function yields, and LlamaIndex can only await it; collect what it yields into "
+            "a list, and return that"
+        )
     required = frozenset(parameters.schema.get("required", ()))
     given = {*parameters.names, *parameters.partials, *filter(None, [parameters.context])}
     for function in (tool.fn, tool.async_fn):

@@ -153,6 +153,44 @@ def hook_of(name: str, ran: list[Any], *, catches: bool = False) -> StructuredTo
     return StructuredTool.from_function(hook, name="hook", description="D.", args_schema=schema)
 
 
+async def _async(x: int) -> str:
+    """D."""
+    return "ok"
+
+
+async def _async_items(x: int) -> Any:
+    """D."""
+    yield "ok"
+
+
+def _items(x: int) -> Any:
+    """D."""
+    yield "ok"
+
+
+class TestAwaiting:
+    """A function that LangChain cannot call is refused at wrap: the bare tool gives out what nobody awaits."""
+
+    @pytest.mark.parametrize("func", [_async, _async_items])
+    def test_an_async_func(self, func: Any) -> None:
+        """It is to be a coroutine."""
+        with pytest.raises(InvalidTool, match="hand it over as coroutine="):
+            guarded(StructuredTool.from_function(func, name="f"))
+
+    @pytest.mark.parametrize("coroutine", [_async_items, _items])
+    def test_a_coroutine_that_yields(self, coroutine: Any) -> None:
+        """It cannot be awaited."""
+        with pytest.raises(InvalidTool, match="return that"):
+            guarded(StructuredTool.from_function(coroutine=coroutine, name="f"))
+
+    async def test_what_they_are_to_be(self) -> None:
+        """A generator is a func, whose items are collected; an async function a coroutine."""
+        items, _ = guarded(StructuredTool.from_function(_items, name="f"))
+        assert items.invoke({"x": 1}) == ["ok"]
+        awaited, _ = guarded(StructuredTool.from_function(coroutine=_async, name="f"))
+        assert await awaited.ainvoke({"x": 1}) == "ok"
+
+
 class TestNames:
     """Upstream has values of its own for some names."""
 

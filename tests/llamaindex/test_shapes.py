@@ -155,6 +155,10 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: made(plain, fn_schema=Wanted),
         "tool 'tool': its function takes no 'c', which the",
     ),
+    "an async function that yields": (
+        lambda: made(None, async_fn=yields),
+        "tool 'tool': its async function yields, .* collect what it yields into a list",
+    ),
     "a method of no object": (lambda: made(Object.method), "tool 'tool': its function needs 'self'"),
     "context as text": (
         lambda: made(context_as_text),
@@ -175,6 +179,11 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
 async def with_other(a: int, other: int) -> str:
     """Needs more than the sync one."""
     return f"{a} {other}"
+
+
+async def yields(a: int) -> Any:
+    """Cannot be awaited."""
+    yield str(a)
 
 
 async def other_default(a: int, b: int = 4) -> str:
