@@ -25,7 +25,9 @@ from guarded_core.ground.errors import (
     GuardConfigurationError,
     InvalidPolicy,
     InvalidTool,
+    StoreUnavailable,
     ToolExecutionError,
+    as_cause,
 )
 from guarded_core.ground.given import kind, misplaced, require
 from guarded_core.ground.shown import Shown
@@ -38,6 +40,7 @@ from guarded_core.policy.lint import misfits
 from guarded_core.policy.policy import DEFAULT_MAX_CALLS, ToolExecutionPolicy
 from guarded_core.preview.coverage import Coverage, coverage
 from guarded_core.preview.decision import Decision, Trace, preview, trace
+from guarded_core.preview.registered import unregistered
 from guarded_core.preview.visible import ToolView, is_visible, visible_tools
 from guarded_core.provenance.journal import Journal
 from guarded_core.provenance.memory import Provenance
@@ -46,7 +49,7 @@ from guarded_core.rules.engine import PolicyEngine
 from guarded_core.rules.ruleset import RuleSet
 from guarded_core.rules.state import StateStore
 from guarded_core.session import Callers, Nobody, ToolExecutionContext, current_context
-from guarded_core.store.base import Store
+from guarded_core.store.base import Query, Store
 from guarded_core.store.opening import open_sink, open_store
 from guarded_core.store.reconcile import reconcile
 from guarded_core.tools.examination import ToolWarning, check_steady, odd_about
@@ -125,6 +128,7 @@ class Guard(Shown):
         self._callers = Callers(self, identify)
         self._oddities: dict[Any, tuple[ToolPort, tuple[str, ...]]] = {}
         self._left_out: dict[str, str] = {}  # tools that could not be guarded, and why
+        self._is_warned = False  # of tools of the policy that nothing has registered by the first call
         self._memories: OrderedDict[str, Provenance] = OrderedDict()
         self._seals: Seals | None = None
         self.rules = PolicyEngine()
@@ -649,6 +653,30 @@ class Guard(Shown):
         call = self._refused(name, arguments, context, runtime, unreadable=unreadable)
         return await arun(self._told(call, refusal(call, self.authority)), self._services)
 
+    def check(self) -> None:
+        """Raise where calls could not run as they are meant to: for tests, for start-up, and for readiness probes.
+
+        Raises:
+            GuardConfigurationError: the policy has tools that nothing has registered, or some could not be guarded.
+            StoreUnavailable: the store does not answer.
+            ToolAuditTrailError: the trail takes no events; whatever a sink of the application's own raises.
+        """
+        wrong = [*unregistered(self._policy.tools, self._ports), *self._left_out.values()]
+        if wrong:
+            raise GuardConfigurationError("; ".join(wrong))
+        try:
+            self.store.load(Query(principal="", session_id="", root_id="", tool=""))
+        except StoreUnavailable:
+            raise  # by its name, and why
+        except Exception as error:
+            raise StoreUnavailable("", "The store does not answer.") from as_cause(error)
+        if self.audit is not None:
+            completed(self.audit).check()
+
+    async def acheck(self) -> None:
+        """As `check`, without blocking the event loop."""
+        await asyncio.to_thread(self.check)
+
     def reconcile(self, call_id: str, outcome: Literal["succeeded", "failed"], *, by: str, reason: str = "") -> None:
         """Say what became of a call whose outcome is unknown; equal calls then no longer ask for that.
 
@@ -684,6 +712,10 @@ class Guard(Shown):
         return await arun(preview(self._call(name, arguments, context, previewed=True), self.authority), self._services)
 
     def _told(self, call: Call, flow: Flow[T]) -> Flow[T]:
+        if not self._is_warned:
+            self._is_warned = True
+            for missing in unregistered(self._policy.tools, self._ports):
+                _log.warning("%s", missing)
         return flow if self._telemetry is None else self._telemetry.watched(call, flow)
 
     def _refused(

@@ -171,6 +171,10 @@ class DurableToolAuditTrail(FileTrail):
         head: Head = self._control(self._writer.head)
         return head
 
+    def check(self) -> None:
+        """Raise ToolAuditTrailError where it takes no event: "closed", "forked", "unhealthy" or moved away."""
+        self._control(self._writer.check)
+
     def heads(self) -> tuple[Head, ...]:
         """Its one `head`."""
         return (self.head(),)

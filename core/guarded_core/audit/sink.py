@@ -39,6 +39,9 @@ class AuditSink:
         """Keep `event`, or raise."""
         raise NotImplementedError
 
+    def check(self) -> None:
+        """Raise where the next event could not be kept, as far as that is known without one; nothing by default."""
+
     def close(self) -> None:
         """Let go of what the sink holds open; nothing by default."""
 
@@ -53,6 +56,11 @@ class _Completed(AuditSink):
 
     def append(self, event: AuditEvent) -> None:
         self._sink.append(event)
+
+    def check(self) -> None:
+        check = getattr(self._sink, "check", None)
+        if callable(check):
+            check()
 
 
 def completed(sink: ToolAuditSink) -> AuditSink:
@@ -78,3 +86,8 @@ class TeeSink(AuditSink):
         """Keep `event` in every sink. Raises what the first failing sink raises."""
         for sink in self.sinks:
             sink.append(event)
+
+    def check(self) -> None:
+        """Raise what the first sink raises that could not keep an event."""
+        for sink in self.sinks:
+            completed(sink).check()

@@ -135,6 +135,12 @@ class TrailWriter:
             raise ToolAuditTrailError("unhealthy", "an earlier write failed half-way: open the trail again")
         return self._fd
 
+    def check(self) -> None:
+        """Raise ToolAuditTrailError where the next record could not be written, as far as that shows."""
+        self._check_usable()
+        if self._is_replaced():
+            raise ToolAuditTrailError("external_modification", "somebody else changed, moved or removed the trail")
+
     def _is_replaced(self) -> bool:
         """Whether the path names another file than ours, or ours has another length than we gave it."""
         if self._fd is None:
