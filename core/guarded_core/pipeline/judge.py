@@ -35,7 +35,7 @@ from guarded_core.pipeline.approval import approval, doubts
 from guarded_core.pipeline.arguments import as_shown, bound, effective, to_judge
 from guarded_core.pipeline.call import Call
 from guarded_core.pipeline.record import CallRecord, Found
-from guarded_core.pipeline.steps import Flow, Load
+from guarded_core.pipeline.steps import Consult, Flow, Load
 from guarded_core.pipeline.verdict import Facts, Refusal, Replay, Verdict, refused
 from guarded_core.policy.effect import EffectKey
 from guarded_core.policy.policy import ToolExecutionPolicy, ToolSettings
@@ -152,11 +152,11 @@ def _judge(record: CallRecord, found: Found) -> Flow[Verdict | Replay]:
             raise CannotRun(tool, _LOST)
         if paused is not None:
             return Verdict(found=found, facts=facts, reservation=Reservation(), resumes=paused)
-        reservation, reasons = _apply_rules(record, found, facts)
+        reservation, reasons = yield from _apply_rules(record, found, facts)
         if reasons and (exact := as_shown(call, facts)) is not facts.effective:
             found.effective = exact
             facts = replace(facts, effective=exact)
-            reservation, reasons = _apply_rules(record, found, facts)
+            reservation, reasons = yield from _apply_rules(record, found, facts)
         if settings.effect is not None:
             key = _effect_key(record, facts, settings.effect)
             held = yield from _effect(record, facts, key)
@@ -240,12 +240,12 @@ def _is_finished(tool: str, entry: LedgerEntry, now_ns: int) -> bool:
     return True
 
 
-def _apply_rules(record: CallRecord, found: Found, facts: Facts) -> tuple[Reservation, tuple[str, ...]]:
+def _apply_rules(record: CallRecord, found: Found, facts: Facts) -> Flow[tuple[Reservation, tuple[str, ...]]]:
     """Step 7: every rule over the effective arguments; all violations in order. Deny beats ask beats allow.
 
     The value: what to take, and why a person has to be asked: risk, rules, doubt, or that a person changed it.
     """
-    judgement = _judgement(record, found, facts)
+    judgement = yield from _judgement(record, found, facts)
     found.would, found.asks, found.traced = judgement.would, judgement.asks, judgement.traced
     if judgement.violations:
         found.refusing = tuple([violation.policy_name for violation in judgement.violations])
@@ -259,8 +259,8 @@ def _apply_rules(record: CallRecord, found: Found, facts: Facts) -> tuple[Reserv
     return judgement.reservation, reasons
 
 
-def _judgement(record: CallRecord, found: Found, facts: Facts) -> Judgement:
-    """What the rules in force say."""
+def _judgement(record: CallRecord, found: Found, facts: Facts) -> Flow[Judgement]:
+    """What the rules in force say; those that have to wait for their answers are asked first."""
     if not facts.rules.rules_for(record.tool):
         return SILENT
     case = Case(
@@ -273,6 +273,9 @@ def _judgement(record: CallRecord, found: Found, facts: Facts) -> Judgement:
         state=record.authority.state,
         origins=facts.context.origins,
     )
+    awaited = facts.rules.awaited(record.tool)
+    if awaited:
+        case = replace(case, answers=(yield from Consult(awaited, case)))
     return facts.rules.judge(case)
 
 

@@ -7,6 +7,7 @@ calling, `arun` by awaiting; neither decides anything.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from collections.abc import Coroutine, Generator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from guarded_core.approvals.request import Answer, ApprovalRequest
 from guarded_core.audit.event import AuditEvent
 from guarded_core.audit.sink import AuditSink
 from guarded_core.pipeline.logs import log_event
+from guarded_core.rules.case import AwaitedRule, Case, Finding
 from guarded_core.store.base import Change, Query, Settlement, Snapshot, Store
 from guarded_core.tools.port import ToolPort
 from guarded_core.tools.running import running
@@ -69,6 +71,8 @@ Flow: TypeAlias = Generator[Step[Any], Any, T]
 
 # A pool of its own: tools that fill asyncio's default pool can never keep a commit or a settlement from its turn.
 _WORKERS = ThreadPoolExecutor(max_workers=32, thread_name_prefix="guarded")
+# And one for what may wait long, so that it never keeps those of `_WORKERS` from theirs.
+_CONSULTANTS = ThreadPoolExecutor(max_workers=32, thread_name_prefix="guarded-checks")
 
 
 @dataclass(slots=True, repr=False)
@@ -79,6 +83,38 @@ class Load(Step[Snapshot]):
 
     def perform(self, services: Services) -> Snapshot:
         return services.store.load(self.query)
+
+
+@dataclass(slots=True, repr=False)
+class Consult(Step[dict[int, Finding | None]]):
+    """Have the rules that must wait answer, all at once; what fails, or takes too long, is an objection."""
+
+    interruptible: ClassVar[bool] = True
+    rules: tuple[AwaitedRule, ...]
+    case: Case
+
+    def perform(self, services: Services) -> dict[int, Finding | None]:
+        # In a thread without an event loop: the caller's may have one, which would never get its turn.
+        context = contextvars.copy_context()
+        return _CONSULTANTS.submit(context.run, asyncio.run, self._answers()).result()
+
+    def waits(self, services: Services) -> bool:
+        return True
+
+    async def aperform(self, services: Services) -> dict[int, Finding | None]:
+        return await self._answers()
+
+    async def _answers(self) -> dict[int, Finding | None]:
+        answers = await asyncio.gather(*[self._answer(rule) for rule in self.rules])
+        return {id(rule): answer for rule, answer in zip(self.rules, answers, strict=True)}
+
+    async def _answer(self, rule: AwaitedRule) -> Finding | None:
+        try:
+            return await asyncio.wait_for(rule.answer(self.case), rule.timeout)
+        except TimeoutError:
+            return Finding("the check did not answer in time")
+        except Exception as error:  # the type only: its text may quote the arguments
+            return Finding(f"the rule failed: {type(error).__name__}")
 
 
 @dataclass(slots=True, repr=False)

@@ -96,6 +96,7 @@ class Case:
         flags: what has happened in the session tree, as `raises` of earlier commits left it.
         state: the application's own facts.
         origins: where the session has seen values; outside one, nowhere.
+        answers: what `AwaitedRule`s answered before the judgement, by the id of the rule.
         rewritten: what of `written` a rule might tell from the effective value.
     """
 
@@ -107,6 +108,7 @@ class Case:
     flags: frozenset[str] = frozenset()
     state: StateStore = field(default_factory=StateStore)
     origins: Origins = NO_ORIGINS
+    answers: Mapping[int, Finding | None] = field(default_factory=dict, repr=False, compare=False)
     rewritten: Mapping[str, Any] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -293,6 +295,25 @@ class Rule(RuleLike, Protocol):
     def bounds(self) -> tuple[int | float, ...]:
         """The ends, themselves allowed, of the one range of numbers that it allows; empty where it has none."""
         return ()
+
+
+class AwaitedRule(Rule, Protocol):
+    """A rule that has to wait for its answer: of a service, say. It is asked before the others, beside its like.
+
+    Attributes:
+        timeout: seconds that it may take; then the call is denied.
+    """
+
+    __slots__ = ()
+
+    timeout: float
+
+    async def answer(self, case: Case) -> Finding | None:
+        """The objection to `case`; whatever it raises is one."""
+
+    def check(self, case: Case) -> Finding | None:
+        """What it answered. Raises LookupError where nobody asked it, as in `PolicyEngine.check`."""
+        return case.answers[id(self)]
 
 
 _SAYS = (

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from guarded_core.ground.given import misplaced
 from guarded_core.ground.violation import PolicyViolation
-from guarded_core.rules.case import Action, Case, Finding, Rule, RuleLike, Scope, Window, completed
+from guarded_core.rules.case import Action, AwaitedRule, Case, Finding, Rule, RuleLike, Scope, Window, completed
 from guarded_core.rules.patterns import is_glob
 from guarded_core.rules.ruleset import Judgement, RuleSet
 from guarded_core.rules.state import StateStore
 
-Check = Callable[[Action, StateStore], str | None]
+Check = Callable[[Action, StateStore], str | Awaitable[str | None] | None]
+TIMEOUT = 5.0  # seconds
 
 
 class PolicyEngine:
@@ -39,13 +41,23 @@ class PolicyEngine:
             self._rules.append(added)
             self._built = None
 
-    def register(self, name: str, check: Check, description: str = "") -> None:
-        """Append a check that is asked of every call: it returns why not, or None; raising is a violation too."""
-        self.add(_HostRule(name=name, ask=_function(check), description=description))
+    def register(self, name: str, check: Check, description: str = "", *, timeout: float = TIMEOUT) -> None:
+        """Append a check that is asked of every call: it returns why not, or None; raising is a violation too.
 
-    def register_tool_deny(self, name: str, tool: str, check: Check, description: str = "") -> None:
+        Args:
+            name: what violations are told by.
+            check: takes the action and the application's facts. One that has to wait is ``async def``: all of those
+                are awaited beside each other before the rules are judged, in a sync call in a thread of their own.
+            description: one line for people.
+            timeout: seconds that an async one may take; then the call is denied.
+        """
+        self.add(_host_rule(name, check, description, timeout))
+
+    def register_tool_deny(
+        self, name: str, tool: str, check: Check, description: str = "", *, timeout: float = TIMEOUT
+    ) -> None:
         """`register`, plus the caller's word that the check refuses `tool` whatever the arguments: it can be hidden."""
-        self.add(_HostRule(name=name, ask=_function(check), description=description, denies=tool))
+        self.add(_host_rule(name, check, description, timeout, denies=tool))
 
     def unregister(self, name: str) -> int:
         """Remove every rule of that name; how many there were."""
@@ -133,10 +145,20 @@ class PolicyEngine:
             return before - len(self._rules)
 
 
-def _function(check: Check) -> Check:
+def _host_rule(name: str, check: Check, description: str, timeout: float, denies: str | None = None) -> Rule:
     if isinstance(check, type) or not callable(check):
         raise misplaced("check", "a function of an Action and a StateStore", check)
-    return check
+    if not isinstance(timeout, int | float) or not timeout > 0:
+        raise misplaced("timeout", "a number of seconds", timeout)
+    if inspect.iscoroutinefunction(check) or inspect.iscoroutinefunction(getattr(check, "__call__", None)):  # noqa: B004
+        return _AwaitedHostRule(name=name, ask=check, description=description, denies=denies, timeout=timeout)
+    return _HostRule(name=name, ask=check, description=description, denies=denies)
+
+
+def _finding(reason: object) -> Finding | None:
+    if reason is None:
+        return None
+    return Finding(reason if isinstance(reason, str) else "the check returned neither a reason nor None")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +172,22 @@ class _HostRule(Rule):
 
     def check(self, case: Case) -> Finding | None:
         reason = self.ask(case.action, case.state)
-        if reason is None:
-            return None
-        return Finding(reason if isinstance(reason, str) else "the check returned neither a reason nor None")
+        if inspect.iscoroutine(reason):
+            reason.close()
+            return Finding("the check returned what has to be awaited: register an async function")
+        return _finding(reason)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _AwaitedHostRule(AwaitedRule):
+    """One that has to wait."""
+
+    name: str
+    ask: Check
+    description: str
+    timeout: float
+    denies: str | None = None
+
+    async def answer(self, case: Case) -> Finding | None:
+        reason: Any = self.ask(case.action, case.state)
+        return _finding(await reason)

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import reduce
 from operator import is_not
-from typing import Any
+from typing import Any, cast
 
 from guarded_core.ground.errors import PolicyDenied
 from guarded_core.ground.violation import PolicyViolation
-from guarded_core.rules.case import NOTHING, Case, Finding, Reservation, Rule, Scope, Window
+from guarded_core.rules.case import NOTHING, AwaitedRule, Case, Finding, Reservation, Rule, Scope, Window
 from guarded_core.rules.patterns import is_glob, names_tool
 from guarded_core.tools.spec import is_identifier
 
@@ -117,6 +117,10 @@ class RuleSet:
         positions = {position for position, glob in self._globs if names_tool(glob, tool)}
         return tuple([self._own[position] for position in sorted(positions.union(self._exact.get(tool, ())))])
 
+    def awaited(self, tool: str) -> tuple[AwaitedRule, ...]:
+        """Those of them whose answers have to be in `Case.answers` before they are judged."""
+        return self._plan(tool).awaited
+
     def enforced(self, tool: str) -> tuple[Rule, ...]:
         """Those of them that do what they say."""
         return tuple([rule for rule in self.rules_for(tool) if _is_enforced(rule)])
@@ -211,14 +215,16 @@ class _Plan:
         rules: which, in order.
         asked: each with whether it may take something in the commit, and whether it asks where values came from.
         counting: those that read windows.
+        awaited: those that have to wait for their answers.
     """
 
-    __slots__ = ("asked", "counting", "rules")
+    __slots__ = ("asked", "awaited", "counting", "rules")
 
     def __init__(self, rules: tuple[Rule, ...], tracing: frozenset[int]) -> None:
         self.rules = rules
         self.asked = tuple([(rule, _has_own(rule, "reserve"), id(rule) in tracing) for rule in rules])
         self.counting = tuple([rule for rule in rules if _has_own(rule, "windows")])
+        self.awaited = tuple([cast(AwaitedRule, rule) for rule in rules if AwaitedRule in type(rule).__mro__])
 
 
 def _has_own(rule: Rule, method: str) -> bool:
