@@ -26,7 +26,9 @@ from guarded_core.policy.policy import DEFAULT_INPUT_BYTES, DEFAULT_OUTPUT_BYTES
 from guarded_core.rules.kinds import KINDS
 from guarded_core.tools.spec import ToolRisk
 
-_STRICT = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
+_STRICT = ConfigDict(
+    extra="forbid", strict=True, use_attribute_docstrings=True, defer_build=True
+)  # built when a policy is read
 _LIMITS = PayloadLimits()
 
 
