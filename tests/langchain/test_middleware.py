@@ -242,6 +242,20 @@ def test_tools_that_middleware_brings_are_guarded(bringing: Any, allowed: bool, 
     assert outcomes(guard) == (ran if allowed else [("dynamic", "denied", "unauthorized")])
 
 
+def test_an_agent_without_tools_refuses_calls_on_record(play: Play, outcomes: Any) -> None:
+    """The bare agent ends there, with a call that nobody answered; the guarded one's model reads why, and goes on."""
+    guard = Guard(ToolExecutionPolicy(POLICY))
+
+    def said(*middleware: Any) -> list[Any]:
+        model = ScriptedChatModel([says(tool_call("refund", {"order": 1})), "done"])
+        return play(create_agent(model, tools=[], middleware=middleware))
+
+    assert [type(message).__name__ for message in said()] == ["HumanMessage", "AIMessage"]
+    with guard.session("user-17", tools=["refund"]):
+        assert answers(said(GuardMiddleware(guard))) == [(UNAVAILABLE, "unauthorized")]
+    assert outcomes(guard) == [("refund", "denied", "unauthorized")]
+
+
 def test_an_edit_to_another_tool_is_judged_by_that_tool(outcomes: Any) -> None:
     """A person may send the call elsewhere; the tool that runs is the one that is judged."""
     guard = Guard(ToolExecutionPolicy(POLICY))
