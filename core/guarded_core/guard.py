@@ -344,7 +344,7 @@ class Guard(Shown):
             if known is None:
                 seals = self._seals
                 journal = None if seals is None else Journal(seals, context.session_id, context.principal)
-                known = Provenance(context.principal, journal=journal)
+                known = Provenance(context.principal, is_shared=True, journal=journal)
             self._memories[context.session_id] = known
             while len(self._memories) > _MAX_MEMORIES:
                 self._memories.popitem(last=False)

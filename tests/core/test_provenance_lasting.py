@@ -23,8 +23,10 @@ pytest.importorskip("sqlalchemy")
 pytest.importorskip("cryptography")
 
 from guarded_core import CallbackApprover, HumanApprovalRequired, PolicyDenied
+from guarded_core.provenance.calls import MAX_KNOWN, Calls
 from guarded_core.provenance.events import Approved, KnownAs, Missed, Page, Pasted, Said, Seen
 from guarded_core.provenance.labels import leaves
+from guarded_core.provenance.memory import Provenance
 from guarded_core.provenance.seals import Seals
 from guarded_core.store.base import Store
 from guarded_core.store.memory import MemoryStore
@@ -396,6 +398,65 @@ def test_threads_of_two_processes(open_store: OpenStore, count: int) -> None:
     for where in offices:
         assert sends(where, names[-1])
         assert not sends(where, EVE)
+
+
+def test_calls_are_counted_once_whatever_is_told_of_them() -> None:
+    """By their ids: one that paused and ended elsewhere is told of twice, and hides no other."""
+    calls = Calls()
+    calls.begin()
+    calls.count(1)
+    assert not calls.has_gap  # under way here
+    calls.end("a")
+    calls.paused("a")
+    assert calls.has_gap
+    calls.know("a")
+    calls.know("a")
+    assert not calls.has_gap
+    calls.count(2)
+    assert calls.has_gap
+    calls.count(1)  # an older word
+    assert calls.has_gap
+
+
+def test_more_calls_than_are_kept_are_unknown() -> None:
+    """The memory of them is bounded; what does not fit is a gap, and nothing is trusted."""
+    calls = Calls()
+    for number in range(MAX_KNOWN):
+        calls.know(str(number))
+    calls.count(MAX_KNOWN)
+    assert not calls.has_gap
+    calls.know("more")
+    calls.count(MAX_KNOWN + 1)
+    assert calls.has_gap
+
+
+def test_a_session_without_a_name_counts_no_calls(open_store: OpenStore) -> None:
+    """Nobody else can make any in it: what it makes is not kept, however many there are."""
+    here = office(open_store())
+    with here.guard.session("ann", tools=TOOLS, max_calls=1_000) as session:
+        here.returning([BOB], "directory")
+        sizes = []
+        for _ in range(2):
+            for _ in range(325):
+                here.guard.call("send", {"to": [BOB]})
+            sizes.append(_size(session.origins))
+    assert abs(sizes[1] - sizes[0]) < 2_000  # outputs wait to be read; the ids of 325 calls would be 26,000
+
+
+def _size(origins: Provenance) -> int:
+    """How much it holds, in its own parts."""
+    pending, seen, total = [origins], set(), 0
+    for part in pending:
+        if id(part) in seen or isinstance(part, type):
+            continue
+        seen.add(id(part))
+        total += sys.getsizeof(part)
+        inside = part.values() if isinstance(part, dict) else part if isinstance(part, list | set | tuple) else ()
+        slots = [getattr(part, name, None) for kind in type(part).__mro__ for name in getattr(kind, "__slots__", ())]
+        if type(part).__module__.startswith("guarded_core"):
+            pending += [*getattr(part, "__dict__", {}).values(), *slots]
+        pending += list(inside)
+    return total
 
 
 def test_pages_read_back_as_they_were_written() -> None:

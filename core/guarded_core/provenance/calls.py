@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+MAX_KNOWN = 65_536  # of one session: more of them are taken for unknown
+
 
 class Calls:
     """Compares what the store says was spent with the calls that are known. Not safe by itself: a lock is around it."""
@@ -13,7 +15,7 @@ class Calls:
 
     def know(self, call_id: str) -> None:
         """A call of which the session's memory says what became of it."""
-        self._known.add(call_id)
+        self._add(call_id)
 
     def paused(self, call_id: str) -> None:
         """A call that may go on elsewhere, where nothing says so here."""
@@ -32,6 +34,11 @@ class Calls:
         """That call was committed; None where it was not."""
         self._under_way -= 1
         if call_id is not None:
+            self._add(call_id)
+
+    def _add(self, call_id: str) -> None:
+        # By its identity, not by a count: a call that was paused is told of twice.
+        if len(self._known) < MAX_KNOWN:
             self._known.add(call_id)
 
     def count(self, spent: int) -> None:

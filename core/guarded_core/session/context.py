@@ -100,7 +100,8 @@ class ToolExecutionContext:
         self._names: tuple[str, ...] = (*(() if parent is None else parent._names), session_id or "")
         root = self if parent is None else parent.root
         self.root: ToolExecutionContext = root
-        self.origins: Provenance = Provenance(self.principal) if parent is None else root.origins
+        own = Provenance(self.principal, is_shared=session_id is not None)
+        self.origins: Provenance = own if parent is None else root.origins
         self._own_rules = tuple(narrowing(narrow or {}))
         self.rules: PolicyEngine = PolicyEngine([*(parent.rules.rules if parent else ()), *self._own_rules])
         self.scope = Scope(principal=root.principal, session_id=root.session_id)
