@@ -211,7 +211,7 @@ class CallArguments:
         self.tool_call_id = tool_call_id
         self._of = arguments
         self._given = given.keys() if isinstance(given, dict) else frozenset[str]()
-        self._parsed: tuple[bytes, Any] = b"", None
+        self._parsed: tuple[bytes, Any] | None = None
 
     def complete(self, arguments: dict[str, Any], opaque: frozenset[str] = frozenset()) -> dict[str, Any] | None:
         """The effective arguments, as JSON that parses back to itself; None where the checked ones are that already."""
@@ -229,7 +229,7 @@ class CallArguments:
             # Open arguments are laid over the fields, so that another value would run than the one that was judged.
             raise InvalidPayload(tool, "an argument is given under two names")
         found = model.complete(arguments, self.injected, opaque)
-        self._parsed = orjson.dumps(found.effective), found.parsed
+        self._parsed = None if found.parsed is None else (orjson.dumps(found.effective), found.parsed)
         return found.effective if found.is_changed else None
 
     def for_tool(self, effective: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -241,8 +241,9 @@ class CallArguments:
             own = self._left_out(effective)
             args, kwargs = compat.to_args_and_kwargs(self._of.tool, {**own, **injected}, self.tool_call_id)
         else:
-            written, parsed = self._parsed
-            if parsed is None or orjson.dumps(effective) != written:  # or what runs was completed by an earlier try
+            if self._parsed is not None and orjson.dumps(effective) == self._parsed[0]:
+                parsed = self._parsed[1]
+            else:  # nothing is parsed yet, or what runs was completed by an earlier try
                 parsed = model.parse({**effective, **injected})
             args, kwargs = (), model.keywords(parsed) | injected
         return args, {name: value for name, value in kwargs.items() if name not in self._of.taken}

@@ -130,12 +130,10 @@ class Guard(Shown):
         self._left_out: dict[str, str] = {}  # tools that could not be guarded, and why
         self._is_warned = False  # of tools of the policy that nothing has registered by the first call
         self._memories: OrderedDict[str, Provenance] = OrderedDict()
-        self._seals: Seals | None = None
         self.rules = PolicyEngine()
         self.state = state or StateStore()
         audit_keys = AuditKeys.of(keys)
-        if audit_keys is not None:
-            self._seals = _seals(audit_keys)
+        self._seals = None if audit_keys is None else _seals(audit_keys)
         self.store: Store = open_store(store, audit_keys)
         self.audit = open_sink(audit, audit_keys, self.store)
         self.trail: Trail = (self.store.trail() if self.store.keeps_trail else None) or trail_of(self.audit)
@@ -332,10 +330,7 @@ class Guard(Shown):
 
     async def aend_sessions(self, principal: str) -> None:
         """As `end_sessions`, without blocking the event loop."""
-        if self.store.blocking:
-            await asyncio.to_thread(self.end_sessions, principal)
-        else:
-            self.end_sessions(principal)
+        await self._in_store(self.end_sessions, principal)
 
     def _recall(self, context: ToolExecutionContext) -> Provenance:
         """The memory of a named session, which all who pick it up in this process share."""
@@ -365,10 +360,13 @@ class Guard(Shown):
 
     async def aforget_memory(self, principal: str) -> None:
         """As `forget_memory`, without blocking the event loop."""
+        await self._in_store(self.forget_memory, principal)
+
+    async def _in_store(self, work: Callable[[str], None], principal: str) -> None:
         if self.store.blocking:
-            await asyncio.to_thread(self.forget_memory, principal)
+            await asyncio.to_thread(work, principal)
         else:
-            self.forget_memory(principal)
+            work(principal)
 
     def resolve(
         self, context: ToolExecutionContext | None = None, *, runtime: Any = None

@@ -135,11 +135,12 @@ class TrailWriter:
             raise ToolAuditTrailError("unhealthy", "an earlier write failed half-way: open the trail again")
         return self._fd
 
-    def check(self) -> None:
-        """Raise ToolAuditTrailError where the next record could not be written, as far as that shows."""
-        self._check_usable()
+    def check(self) -> int:
+        """The open file. Raises ToolAuditTrailError where the next record could not be written, as far as it shows."""
+        fd = self._check_usable()
         if self._is_replaced():
-            raise ToolAuditTrailError("external_modification", "somebody else changed, moved or removed the trail")
+            raise _modified()
+        return fd
 
     def _is_replaced(self) -> bool:
         """Whether the path names another file than ours, or ours has another length than we gave it."""
@@ -154,7 +155,7 @@ class TrailWriter:
     def _stage(self, entry: Entry[Item], item: Pending, replaced: bool) -> None:
         self._check_usable()
         if replaced:
-            raise ToolAuditTrailError("external_modification", "somebody else changed, moved or removed the trail")
+            raise _modified()
         line, digest = self._frame(item.body)
         if not self._room.fits(item.event, len(line)):
             self._make_room(item.event, len(line))
@@ -228,9 +229,7 @@ class TrailWriter:
         Raises:
             ToolAuditTrailError: "closed", "unhealthy", "external_modification", "write_failed".
         """
-        old = self._check_usable()
-        if self._is_replaced():
-            raise ToolAuditTrailError("external_modification", "somebody else changed, moved or removed the trail")
+        old = self.check()
         if self._chain.records:
             with files.os_errors("write_failed", "the next segment cannot be made"):
                 self._hold(self._start_segment(self._next_header()))
@@ -289,6 +288,10 @@ class TrailWriter:
 
 
 _WRITERS: weakref.WeakSet[TrailWriter] = weakref.WeakSet()
+
+
+def _modified() -> ToolAuditTrailError:
+    return ToolAuditTrailError("external_modification", "somebody else changed, moved or removed the trail")
 
 
 def _forget_in_child() -> None:

@@ -46,6 +46,13 @@ class Authority:
     told: set[str] = field(default_factory=set)
     trace_id: Callable[[], str | None] | None = None
 
+    def is_news(self, what: str) -> bool:
+        """Whether the application was not warned of it before; from now on it was."""
+        if what in self.told:
+            return False
+        self.told.add(what)
+        return True
+
     def rules(self, policy: ToolExecutionPolicy, context: ToolExecutionContext | None) -> RuleSet:
         """The rules of this moment for a call in `context` under `policy`."""
         session = None if context is None else context.rules.rule_set

@@ -149,9 +149,7 @@ def _admit(record: CallRecord, notes: list[str]) -> Flow[Admission | Replay | Re
 
 def _warn_once(record: CallRecord, what: str) -> None:
     """Tell the application's log of what is to be told of a tool, the first time."""
-    told = record.authority.told
-    if (about := f"{record.tool}: {what}") not in told:
-        told.add(about)
+    if record.authority.is_news(f"{record.tool}: {what}"):
         _log.warning("calls of %s: %s", record.tool, what)
 
 
@@ -213,8 +211,7 @@ def _ask(record: CallRecord, found: Found, verdict: Verdict, request: ApprovalRe
 def _warn_unnamed(record: CallRecord, verdict: Verdict) -> bool:
     """Whether the call waits in a session without a name, which no other request can pick up; the first time, warn."""
     is_unnamed = not verdict.facts.context.is_named
-    if is_unnamed and NO_SESSION_ID not in record.authority.told:
-        record.authority.told.add(NO_SESSION_ID)
+    if is_unnamed and record.authority.is_news(NO_SESSION_ID):
         _log.warning("%s", NO_SESSION_ID)
     return is_unnamed
 

@@ -40,10 +40,10 @@ from guarded_core.pipeline.verdict import Facts, Refusal, Replay, Verdict, refus
 from guarded_core.policy.effect import EffectKey
 from guarded_core.policy.policy import ToolExecutionPolicy, ToolSettings
 from guarded_core.rules.case import Action, Case, Reservation
-from guarded_core.rules.ruleset import SILENT, Judgement
+from guarded_core.rules.ruleset import SILENT, Judgement, RuleSet
 from guarded_core.session import Nobody, ToolExecutionContext
 from guarded_core.session.hints import NOT_KNOWN, NOT_STORED, OVER, not_allowed, used_up
-from guarded_core.store.base import Snapshot
+from guarded_core.store.base import Query, Snapshot
 from guarded_core.store.ledger import CallState, LedgerEntry
 from guarded_core.tools.port import ToolPort
 from guarded_core.tools.spec import ToolRisk
@@ -87,26 +87,7 @@ def _judge(record: CallRecord, found: Found) -> Flow[Verdict | Replay]:
     bounded = bound(tool, call.arguments, policy.limits)
     found.raw_digest = bounded.digest if isinstance(bounded, Payload) else ""
     rules = authority.rules(policy, context)
-    windows = rules.windows(tool, context.scope)
-    for _ in range(_MAX_READS):
-        query = context.query(
-            tool,
-            settings.max_calls,
-            windows=windows,
-            call_key=record.ledger_key(found),
-            grants=settings.grant is not None,
-            remembers=rules.traces,
-        )
-        try:
-            snapshot = yield from Load(query)
-        except Exception as error:
-            raise StoreUnavailable(tool) from as_cause(error)
-        _bind(tool, context, snapshot)
-        if not (rules.traces and context.origins.is_behind):
-            break  # else the session saw something elsewhere, beside what it saw here: all of it, in its order
-    if rules.traces and context.origins.has_gap and NOT_KNOWN not in authority.told:
-        authority.told.add(NOT_KNOWN)
-        _log.warning("%s", NOT_KNOWN)
+    snapshot = yield from _snapshot(record, found, context, settings, rules)
     if not was_bound:
         if not context.permits(tool):
             raise Unauthorized(tool).hinted(NOT_STORED)
@@ -169,6 +150,37 @@ def _judge(record: CallRecord, found: Found) -> Flow[Verdict | Replay]:
             raise EditRefused(tool, refusal) from None
         raise
     return approval(record, found, facts, reservation, reasons)
+
+
+def _snapshot(
+    record: CallRecord, found: Found, context: ToolExecutionContext, settings: ToolSettings, rules: RuleSet
+) -> Flow[Snapshot]:
+    """What the store says, all at one moment, once the session knows what it saw elsewhere."""
+    authority, tool = record.authority, record.tool
+    windows = rules.windows(tool, context.scope)
+    for _ in range(_MAX_READS):
+        query = context.query(
+            tool,
+            settings.max_calls,
+            windows=windows,
+            call_key=record.ledger_key(found),
+            grants=settings.grant is not None,
+            remembers=rules.traces,
+        )
+        snapshot = yield from _loaded(tool, query)
+        _bind(tool, context, snapshot)
+        if not (rules.traces and context.origins.is_behind):
+            break  # else the session saw something elsewhere, beside what it saw here: all of it, in its order
+    if rules.traces and context.origins.has_gap and authority.is_news(NOT_KNOWN):
+        _log.warning("%s", NOT_KNOWN)
+    return snapshot
+
+
+def _loaded(tool: str, query: Query) -> Flow[Snapshot]:
+    try:
+        return (yield from Load(query))
+    except Exception as error:
+        raise StoreUnavailable(tool) from as_cause(error)
 
 
 def _bind(tool: str, context: ToolExecutionContext, snapshot: Snapshot) -> None:
@@ -292,11 +304,7 @@ def _effect(record: CallRecord, facts: Facts, key: str) -> Flow[LedgerEntry | No
     """Who holds the effect that the call would have; raises what is told where its result is not this caller's."""
     tool, context = record.tool, facts.context
     query = context.query(tool, facts.settings.max_calls, call_key=key)
-    try:
-        snapshot = yield from Load(query)
-    except Exception as error:
-        raise StoreUnavailable(tool) from as_cause(error)
-    held = snapshot.entry
+    held = (yield from _loaded(tool, query)).entry
     if held is None or held.frees_effect(facts.snapshot.now_ns):
         return held
     if held.state in (CallState.CLAIMED, CallState.SUSPENDED):

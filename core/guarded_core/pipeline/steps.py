@@ -20,6 +20,7 @@ from guarded_core.audit.event import AuditEvent
 from guarded_core.audit.sink import AuditSink
 from guarded_core.pipeline.logs import log_event
 from guarded_core.rules.case import AwaitedRule, Case, Finding
+from guarded_core.rules.ruleset import failed
 from guarded_core.store.base import Change, Query, Settlement, Snapshot, Store
 from guarded_core.tools.port import ToolPort
 from guarded_core.tools.running import running
@@ -113,8 +114,8 @@ class Consult(Step[dict[int, Finding | None]]):
             return await asyncio.wait_for(rule.answer(self.case), rule.timeout)
         except TimeoutError:
             return Finding("the check did not answer in time")
-        except Exception as error:  # the type only: its text may quote the arguments
-            return Finding(f"the rule failed: {type(error).__name__}")
+        except Exception as error:
+            return failed(error)
 
 
 @dataclass(slots=True, repr=False)

@@ -6,9 +6,14 @@ MAX_KNOWN = 65_536  # of one session: more of them are taken for unknown
 
 
 class Calls:
-    """Compares what the store says was spent with the calls that are known. Not safe by itself: a lock is around it."""
+    """Compares what the store says was spent with the calls that are known. Not safe by itself: a lock is around it.
 
-    def __init__(self) -> None:
+    Args:
+        is_shared: whether others may make calls in the session; where nobody can, none has to be known.
+    """
+
+    def __init__(self, *, is_shared: bool = True) -> None:
+        self._most = MAX_KNOWN if is_shared else 0
         self._known: set[str] = set()
         self._under_way = 0
         self._spent = 0
@@ -38,7 +43,7 @@ class Calls:
 
     def _add(self, call_id: str) -> None:
         # By its identity, not by a count: a call that was paused is told of twice.
-        if len(self._known) < MAX_KNOWN:
+        if len(self._known) < self._most:
             self._known.add(call_id)
 
     def count(self, spent: int) -> None:

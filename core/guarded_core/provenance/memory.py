@@ -35,7 +35,7 @@ class Provenance:
         self._lock = threading.Lock()
         self._principal = principal
         self._journal = journal
-        self._calls = Calls() if is_shared else None
+        self._calls = Calls(is_shared=is_shared)
         self._index = Index(principal)
 
     # What comes in
@@ -110,9 +110,6 @@ class Provenance:
     @contextmanager
     def committing(self, call_id: str) -> Iterator[None]:
         """Around the commit of a call of the session: it is known, unless that raises."""
-        if self._calls is None:
-            yield
-            return
         with self._lock:
             self._calls.begin()
         is_committed = False
@@ -126,15 +123,14 @@ class Provenance:
     def released(self, call_id: str) -> None:
         """A call that was committed never started, and gave back what it took."""
         with self._lock:
-            if self._calls is not None:
-                self._calls.released(call_id)
+            self._calls.released(call_id)
 
     def rows(self, call_id: str, *, is_paused: bool = False) -> tuple[Row, ...]:
         """What the store is to keep with the end, or the pause, of that call; nothing where it keeps no memory."""
         with self._lock:
             if self._journal is not None:
                 return self._journal.rows(call_id)
-            if is_paused and self._calls is not None:
+            if is_paused:
                 self._calls.paused(call_id)  # it may go on elsewhere, and nothing would say so
             return ()
 
@@ -181,8 +177,7 @@ class Provenance:
             labels: what the policy says of a tool's output.
         """
         with self._lock:
-            if self._calls is not None:
-                self._calls.count(spent)
+            self._calls.count(spent)
             if self._journal is not None and recalled is not None:
                 self._take_over(self._journal, recalled, labels)
             self._check_gaps()
@@ -195,14 +190,14 @@ class Provenance:
             self._index = Index(self._principal)
             pages.append(Page(tuple(journal.unsent())))
         for page in pages:
-            if page.call_id and self._calls is not None:
+            if page.call_id:
                 self._calls.know(page.call_id)
             for event in page.events:
                 self._index.apply(event, labels)
 
     def _check_gaps(self) -> None:
         is_torn = self._journal is not None and self._journal.has_gap
-        self._index.suspect(is_torn or (self._calls is not None and self._calls.has_gap))
+        self._index.suspect(is_torn or self._calls.has_gap)
 
     # What is asked
 

@@ -142,7 +142,7 @@ class RuleSet:
                     reservation = _reserved(rule, case)
                 is_ask = finding is not None and finding.effect == "ask"
             except Exception as error:
-                finding, reservation, is_ask = _failed(error), None, False
+                finding, reservation, is_ask = failed(error), None, False
             if traces and enforced:
                 proofs.append((rule, finding is None))
             if reservation is not None:
@@ -187,7 +187,7 @@ class RuleSet:
                 found.update(dict.fromkeys(rule.windows(tool, scope)))
             except Exception as error:
                 if _is_enforced(rule):
-                    raise PolicyDenied(tool, (PolicyViolation(_name(rule), "", _failed(error).reason),)) from None
+                    raise PolicyDenied(tool, (PolicyViolation(_name(rule), "", failed(error).reason),)) from None
         return tuple(found)
 
     def narrow(self, tool: str, schema: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -264,7 +264,7 @@ def _objection(rule: Rule, case: Case) -> Finding | None:
             _reserved(rule, case)
         return finding
     except Exception as error:
-        return _failed(error)
+        return failed(error)
 
 
 def _reserved(rule: Rule, case: Case) -> Reservation | None:
@@ -281,7 +281,8 @@ def _speaks_of(rule: Rule, case: Case) -> bool:
         return False  # it proves nothing
 
 
-def _failed(error: Exception) -> Finding:
+def failed(error: Exception) -> Finding:
+    """The objection that a rule makes by failing."""
     # The type only: an error's text may quote the arguments.
     return Finding(f"the rule failed: {type(error).__name__}")
 

@@ -13,6 +13,9 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import SchemaValidator
 
+from guarded_core.ground.payload import is_json
+from guarded_core.tools.parsing import same
+
 Node = Mapping[str, Any]
 
 # What each kind of node may say. Bounds are said of the parsed value, which the second parse gets.
@@ -117,7 +120,7 @@ class _Walk:
         else:
             value = node["default"]
         parsed = self._validator(node["schema"]).validate_python(value)
-        return _is_plain(value) and _is_same(parsed, value)
+        return is_json(value) and same(parsed, value)
 
     def _validator(self, node: Node) -> SchemaValidator:
         whole: Any = {"type": "definitions", "schema": node, "definitions": list(self._definitions.values())}
@@ -167,20 +170,3 @@ def _is_plain_class(cls: type) -> bool:
 def _is_of_a_class(name: str, base: type) -> bool:
     # A name that BaseModel has too is one that pydantic may look up while it parses or dumps.
     return name in _OF_A_CLASS or name.startswith("__pydantic_") or not hasattr(BaseModel, name)
-
-
-def _is_plain(value: Any) -> bool:
-    if type(value) in (list, dict):
-        return all(map(_is_plain, value.values() if type(value) is dict else value))
-    return value is None or type(value) in (str, int, float, bool)
-
-
-def _is_same(one: Any, other: Any) -> bool:
-    """Whether two plain values are equal, and of equal types all the way down."""
-    if type(one) is not type(other):
-        return False
-    if type(one) is list:
-        return len(one) == len(other) and all(map(_is_same, one, other))
-    if type(one) is dict:
-        return list(one) == list(other) and all(map(_is_same, one.values(), other.values()))
-    return bool(one == other)
