@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from guarded_core import ApprovalRejected, Guard, HumanApprovalRequired, NotebookApprover, ToolExecutionPolicy
+from guarded_core.rules.kinds.asking import RequireApproval
 
 widgets = pytest.importorskip("ipywidgets")
 
@@ -37,9 +38,9 @@ def typing(*lines: str) -> Callable[[str], str]:
     return read
 
 
-def pay(approver: NotebookApprover, *, is_async: bool = False) -> Any:
-    """A financial call that this approver is asked about."""
-    guard = Guard(ToolExecutionPolicy({"pay": "financial"}), approver=approver)
+def pay(approver: NotebookApprover, *, risk: str = "financial", is_async: bool = False) -> Any:
+    """A call that this approver is asked about."""
+    guard = Guard(ToolExecutionPolicy({"pay": risk}, rules=[RequireApproval(tool="pay")]), approver=approver)
 
     @guard.tool
     def pay(amount: int, to: str) -> str:
@@ -99,35 +100,93 @@ class TestPrompt:
             pay(NotebookApprover("lee", read=typing()), is_async=is_async)
 
 
+class Asked:
+    """An agent in a thread that waits for the buttons."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, risk: str, *, is_async: bool = False) -> None:
+        self.outcome: list[Any] = []
+        on_display: list[Any] = []
+        is_shown = threading.Event()
+        monkeypatch.setattr("IPython.display.display", lambda box: (on_display.append(box), is_shown.set()))
+
+        def agent() -> None:
+            try:
+                self.outcome.append(pay(NotebookApprover("lee"), risk=risk, is_async=is_async))
+            except ApprovalRejected as error:
+                self.outcome.append(str(error))
+
+        self._running = threading.Thread(target=agent, daemon=True)
+        self._running.start()
+        assert is_shown.wait(30)
+        (box,) = on_display
+        self.question, row, self.hint = box.children
+        self.controls = row.children
+        *self.texts, approve, reject = self.controls
+        self.buttons = {"Approve": approve, "Reject": reject}
+
+    @property
+    def code(self) -> str:
+        """The code that this showing tells."""
+        typed, _ = self.texts
+        return typed.placeholder.split()[1]
+
+    def press(self, button: str, typed: str | None = None) -> None:
+        """Press it, after typing."""
+        if typed is not None:
+            self.texts[0].value = typed
+        self.buttons[button].click()
+
+    @property
+    def waits(self) -> bool:
+        """Whether nothing was decided."""
+        self._running.join(0.05)
+        return self._running.is_alive()
+
+    def ended(self) -> Any:
+        """What became of the call."""
+        self._running.join(30)
+        return self.outcome[0]
+
+
 @pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("risk", ["financial", "mutating"])
 @pytest.mark.parametrize("pressed", ["Approve", "Reject"])
-def test_buttons(monkeypatch: pytest.MonkeyPatch, pressed: str, is_async: bool) -> None:
+def test_buttons(monkeypatch: pytest.MonkeyPatch, pressed: str, risk: str, is_async: bool) -> None:
     """An agent in a thread is answered by a button, with the reason beside it; then the buttons are dead."""
-    on_display: list[Any] = []
-    is_shown = threading.Event()
-    monkeypatch.setattr("IPython.display.display", lambda box: (on_display.append(box), is_shown.set()))
-    outcome: list[Any] = []
+    asked = Asked(monkeypatch, risk, is_async=is_async)
+    assert "&lt;b&gt;Ann&lt;/b&gt;\\u202e" in asked.question.value
+    assert len(asked.texts) == (2 if risk == "financial" else 1)
+    asked.texts[-1].value = "ticket 7"
+    asked.press(pressed, asked.code if (risk, pressed) == ("financial", "Approve") else None)
+    assert asked.ended() == "paid" if pressed == "Approve" else "ticket 7" in asked.ended()
+    assert all(control.disabled for control in asked.controls)
 
-    def agent() -> None:
-        try:
-            outcome.append(pay(NotebookApprover("lee"), is_async=is_async))
-        except ApprovalRejected as error:
-            outcome.append(str(error))
 
-    running = threading.Thread(target=agent)
-    running.start()
-    assert is_shown.wait(30)
-    (box,) = on_display
-    question, controls = box.children
-    assert "&lt;b&gt;Ann&lt;/b&gt;\\u202e" in question.value
-    reason, *buttons = controls.children
-    reason.value = "ticket 7"
-    for button in buttons:
-        if button.description == pressed:
-            button.click()
-    running.join(30)
-    assert outcome[0] == "paid" if pressed == "Approve" else "ticket 7" in outcome[0]
-    assert all(control.disabled for control in controls.children)
+@pytest.mark.parametrize("risk", ["financial", "destructive"])
+@pytest.mark.parametrize("typed", [None, "", "y", "yes"])
+def test_one_press_approves_nothing_dangerous(monkeypatch: pytest.MonkeyPatch, risk: str, typed: str | None) -> None:
+    """Without the code of this showing Approve says what is missing; with it, in either case, the call runs."""
+    asked = Asked(monkeypatch, risk)
+    asked.press("Approve", typed)
+    assert asked.waits
+    assert asked.hint.value == f"Not approved: type {asked.code} first, then press Approve."
+    asked.press("Approve", f" {asked.code.upper()} ")
+    assert asked.ended() == "paid"
+    assert asked.hint.value == ""
+
+
+def test_the_code_of_another_showing_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A code is drawn anew each time, so that what was typed for one question approves no other."""
+    first = Asked(monkeypatch, "financial")
+    code = first.code
+    first.press("Approve", code)
+    assert first.ended() == "paid"
+    second = Asked(monkeypatch, "financial")
+    assert second.code != code
+    second.press("Approve", code)
+    assert second.waits
+    second.press("Reject")
+    assert "rejected" in second.ended()
 
 
 def test_buttons_that_nobody_presses(shown: list[Any]) -> None:

@@ -13,7 +13,7 @@ from guarded_core.approvals.card import request_card, request_text
 from guarded_core.approvals.console import LastApproved
 from guarded_core.approvals.request import Answer, ApprovalRequest
 from guarded_core.approvals.turns import Turns
-from guarded_core.approvals.typed import at_prompt, discard_pending
+from guarded_core.approvals.typed import at_prompt, discard_pending, needs_code, new_code
 from guarded_core.display.html import card_html
 from guarded_core.ground.bounds import identity
 
@@ -23,8 +23,8 @@ class NotebookApprover(BaseApprover):
 
     A cell that is running, also one that awaits an agent, keeps its notebook from seeing a button, so that there the
     prompt asks. Buttons are for an agent that runs in a thread (``asyncio.to_thread``, ``threading.Thread``) while the
-    notebook is free; they need ipywidgets. At the prompt a destructive or financial call is approved by typing four
-    characters that are drawn anew for each showing, another one by ``y``; anything but yes is no.
+    notebook is free; they need ipywidgets. A destructive or financial call is approved by typing four characters that
+    are drawn anew for each showing, with buttons too; another one by ``y`` or one press. Anything but yes is no.
 
     Args:
         by: who sits at the notebook.
@@ -72,19 +72,25 @@ class NotebookApprover(BaseApprover):
 
 
 class _Buttons:
-    """One question with its buttons, which are gone once it is answered."""
+    """One question with its buttons, which are gone once it is answered.
 
-    def __init__(self, widgets: Any, html: str, by: str) -> None:
+    A press that was meant for what stood there before approves nothing dangerous: that takes the code of this showing.
+    """
+
+    def __init__(self, widgets: Any, html: str, by: str, code: str | None) -> None:
         self.by = by
+        self._code = code
         self._answered = threading.Event()
         self._answer: Answer | None = None
+        self._typed = widgets.Text(placeholder=f"Type {code} to approve")
+        self._hint = widgets.Label()
         self._reason = widgets.Text(placeholder="Reason (optional)")
         approve = widgets.Button(description="Approve", button_style="success")
         reject = widgets.Button(description="Reject", button_style="danger")
         approve.on_click(lambda button: self._decide(True))
         reject.on_click(lambda button: self._decide(False))
-        self._controls = (self._reason, approve, reject)
-        self.box = widgets.VBox([widgets.HTML(html), widgets.HBox(self._controls)])
+        self._controls = (*(() if code is None else (self._typed,)), self._reason, approve, reject)
+        self.box = widgets.VBox([widgets.HTML(html), widgets.HBox(self._controls), self._hint])
 
     @classmethod
     def shown(cls, request: ApprovalRequest, last: Any, by: str) -> _Buttons | None:
@@ -93,7 +99,8 @@ class _Buttons:
             widgets, display = import_module("ipywidgets"), import_module("IPython.display")
         except ImportError:
             return None
-        buttons = cls(widgets, card_html(request_card(request, last)), by)
+        code = new_code() if needs_code(request) else None
+        buttons = cls(widgets, card_html(request_card(request, last)), by, code)
         display.display(buttons.box)
         return buttons
 
@@ -104,11 +111,14 @@ class _Buttons:
         return self._answer
 
     def _decide(self, approve: bool) -> None:
-        if not self._answered.is_set():
+        if approve and self._code is not None and self._typed.value.strip().lower() != self._code:
+            self._hint.value = f"Not approved: type {self._code} first, then press Approve."
+        elif not self._answered.is_set():
             self._answer = Answer(by=self.by, approve=approve, reason=self._reason.value.strip())
             self._answered.set()
 
     def _close(self) -> None:
+        self._hint.value = ""
         for control in self._controls:
             control.disabled = True
 
