@@ -13,7 +13,7 @@ from typing import Any
 from langchain_core.tools import BaseTool, BaseToolkit
 
 from guarded_core.ground.given import misplaced
-from guarded_core.ground.held import CONTAINERS, Walk
+from guarded_core.ground.held import CONTAINERS, Walk, names_of
 from guarded_core.ground.moved import moved_name
 from guarded_core.ground.unguarded import UnguardedTools
 from guarded_core.guard import Guard
@@ -71,8 +71,9 @@ def reachable_tools(agent_or_tools: Any) -> ReachableTools:
     It follows attributes, containers, methods, the variables that functions close over and what they name and import,
     also inside guarded tools (an agent used as a tool has tools of its own). It finds what is there now; what comes
     while the agent runs is for GuardMiddleware. A provider's own tools, dicts in a list, count as unguarded: they run
-    elsewhere. A tool that two nodes have, one of them without the middleware, counts as unguarded. What is there and
-    cannot be looked into is named as unknown: a graph on a server, a toolkit, code that makes agents as it runs.
+    elsewhere. A tool that two nodes have, one of them without the middleware, counts as unguarded, and so does one that
+    another tool's code can call: the middleware sees none of that. What is there and cannot be looked into is named as
+    unknown: a graph on a server, a toolkit, an MCP client, code that makes agents as it runs.
 
     Raises:
         GuardConfigurationError: for what can hold no tool, such as None.
@@ -90,7 +91,7 @@ def reachable_tools(agent_or_tools: Any) -> ReachableTools:
         is_covered = _Search().search(graph_compat.tool_call_wrappers(node)).has_middleware
         # The node's own tools, and not what they hold: a subagent's node has middleware of its own, or none.
         (covered if is_covered else exposed).update(map(id, node.tools_by_name.values()))
-    covered -= exposed
+    covered -= exposed.union(*(_called_inside(tool) for tool in found.tools))
     by_middleware = {name for key, name in found.bare.items() if key in covered}
     unguarded = {name for key, name in found.bare.items() if key not in covered}
     return ReachableTools(
@@ -125,6 +126,7 @@ class _Search(Walk):
         super().__init__(_makers())
         self.guarded: set[str] = set()
         self.bare: dict[int, str] = {}
+        self.tools: list[BaseTool] = []
         self.nodes: list[Any] = []
         self.has_middleware = False
         self.provided: set[str] = set()
@@ -138,10 +140,12 @@ class _Search(Walk):
             return ()
         if isinstance(held, GuardedTool):
             self.guarded.add(held._gate.spec.name)
+            self.tools.append(held._gate.inner)
             # The inner tool is only reached through the guard; what it holds can be reached from inside it.
             return self.parts(held._gate.inner)
         if isinstance(held, BaseTool):
             self.bare[id(held)] = held.name
+            self.tools.append(held)
         elif isinstance(held, _guard_middleware()):
             self.has_middleware = True
             return ()
@@ -155,6 +159,48 @@ class _Search(Walk):
         elif inspect.isfunction(held):
             self.provided.update(_provided(held))
         return self.parts(held)
+
+
+class _CodeSearch(_Search):
+    """A walk over what a tool's own code can call: up to the graphs in it, whose nodes are looked at for themselves."""
+
+    def _inside(self, held: Any) -> Iterable[Any]:
+        if graph_compat.is_graph(held) or graph_compat.is_tool_node(held) or _runs_graphs_alone(held):
+            return ()
+        if inspect.ismethod(held) and not isinstance(held.__self__, type):
+            return self._of_method(held)
+        return super()._inside(held)
+
+    def _of_method(self, method: types.MethodType) -> Iterator[Any]:
+        """The method's function, and what it names of its object, which often holds all of an agent's tools."""
+        yield method.__func__
+        owner, named, waiting = method.__self__, set[str](), [method.__func__]
+        while waiting:
+            function = inspect.unwrap(waiting.pop())
+            if not inspect.isfunction(function):  # there is no saying what it uses
+                yield owner
+                return
+            for name in names_of(function.__code__) - named:
+                named.add(name)
+                held = inspect.getattr_static(owner, name, None)
+                if isinstance(held, types.FunctionType):  # another method
+                    waiting.append(held)
+                    yield held
+                elif isinstance(held, property):
+                    waiting += [one for one in (held.fget, held.fset) if one is not None]
+                elif held is not None:
+                    yield held
+
+
+def _runs_graphs_alone(held: Any) -> bool:
+    """Whether this is code of deepagents, which keeps how its subagents were described, with tools, beside them."""
+    return inspect.isfunction(held) and str(held.__globals__.get("__name__")).partition(".")[0] == "deepagents"
+
+
+def _called_inside(tool: BaseTool) -> set[int]:
+    """The ids of the tools that this one's own code can call, outside any graph."""
+    search = _CodeSearch()
+    return set(search.search(list(search.parts(tool))).bare)
 
 
 def _makers() -> list[object]:

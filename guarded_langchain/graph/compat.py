@@ -332,6 +332,16 @@ def is_tool_node(held: object) -> bool:
     return HAS_LANGGRAPH and isinstance(held, ToolNode)
 
 
+def is_graph(held: object) -> bool:
+    """Whether this is a graph, compiled or not."""
+    if not HAS_LANGGRAPH:
+        return False
+    from langgraph.graph import StateGraph
+    from langgraph.pregel import Pregel
+
+    return isinstance(held, StateGraph | Pregel)
+
+
 def remote_graph(held: object) -> str | None:
     """The name of a graph that runs on a server, or of the entry that says where; None for anything else."""
     if isinstance(held, dict):  # as deepagents describes its remote subagents

@@ -9,10 +9,13 @@ import types
 import warnings
 from typing import Any
 
+import mcp.types
 import pytest
 from langchain.agents import create_agent
 from langchain.agents.middleware import AgentMiddleware
 from langchain_core.tools import BaseTool, BaseToolkit, StructuredTool
+from langchain_mcp_adapters.client import MultiServerMCPClient
+from langchain_mcp_adapters.tools import convert_mcp_tool_to_langchain_tool
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.pregel.remote import RemoteGraph
@@ -20,6 +23,9 @@ from langgraph_supervisor import create_handoff_tool as supervisor_hand_over
 from langgraph_supervisor import create_supervisor
 from langgraph_swarm import create_handoff_tool as hand_over_to
 from langgraph_swarm import create_swarm
+from llama_index.core.tools.tool_spec.base import BaseToolSpec
+from llama_index.tools.mcp import BasicMCPClient, McpToolSpec
+from mcp import ClientSession
 
 from guarded_core import Guard, ToolExecutionPolicy
 from guarded_langchain import (
@@ -81,6 +87,63 @@ def test_the_middleware_counts_as_a_guard(guard: Guard) -> None:
     """Tools that only run behind GuardMiddleware are covered, and told apart."""
     agent = agent_of([plain("one"), *guard_tools([plain("two")], guard)], GuardMiddleware(guard))
     assert told(agent) == ((), ("two",), ("one",))
+
+
+class Desk:
+    """An object whose methods are tools, and which holds all of an agent's."""
+
+    def __init__(self, method: str) -> None:
+        self.one = plain("one")
+        self.asking = calling(getattr(self, method))
+        self.tools = [self.one, self.asking]
+
+    def calls_one(self, a: int) -> Any:
+        return self.one.invoke({"a": a})
+
+    def calls_by_a_helper(self, a: int) -> Any:
+        return self.helper()
+
+    def helper(self) -> Any:
+        return [tool for tool in self.all_tools]
+
+    @property
+    def all_tools(self) -> list[BaseTool]:
+        return self.tools
+
+    def calls_nothing(self, a: int) -> Any:
+        return a
+
+
+@pytest.mark.parametrize("is_wrapped", [False, True])
+@pytest.mark.parametrize("name", ["closure", "calls_one", "calls_by_a_helper", "calls_nothing"])
+def test_the_middleware_sees_no_call_that_a_tools_own_code_makes(guard: Guard, name: str, is_wrapped: bool) -> None:
+    """A tool that another's code calls is unguarded, though the agent that has both has the middleware."""
+    desk = Desk("calls_nothing" if name == "closure" else name)
+    one = desk.one
+
+    def closure(a: int) -> Any:
+        return one.invoke({"a": a})
+
+    outer = calling(closure) if name == "closure" else desk.asking
+    agent = agent_of([one, *guard_tools([outer], guard)] if is_wrapped else [one, outer], GuardMiddleware(guard))
+    report = reachable_tools(agent)
+    assert ("one" in report.unguarded) is (name != "calls_nothing")
+    assert ("one" in report.by_middleware) is (name == "calls_nothing")
+    if name != "calls_nothing":
+        with pytest.raises(UnguardedTools, match="tool 'one' is not guarded"):
+            assert_all_guarded(agent)
+
+
+def test_a_subagent_with_middleware_is_no_call_of_the_tools_own(guard: Guard) -> None:
+    """A tool that asks an agent is no way to that agent's tools past its middleware."""
+    one = plain("one")
+    inner = agent_of([one], GuardMiddleware(guard))
+
+    def asking(a: int) -> Any:
+        return inner.invoke({"messages": []})
+
+    agent = agent_of([one, calling(asking)], GuardMiddleware(guard))
+    assert told(agent) == ((), (), ("asking", "one"))
 
 
 def test_custom_graphs(guard: Guard) -> None:
@@ -253,6 +316,47 @@ def test_what_cannot_be_looked_into_is_unknown(guard: Guard) -> None:
         assert_all_guarded(graph.compile())
     assert_all_guarded(graph.compile(), allow_unknown=True)
     assert str(report).startswith("unknown: test_what")
+
+
+class Orders(BaseToolSpec):
+    """A tool spec of LlamaIndex."""
+
+    spec_functions = ["refund"]  # noqa: RUF012
+
+    def refund(self, a: int) -> int:
+        """Refund."""
+        return a
+
+
+SOURCES = [
+    (Orders(), "the tool spec Orders, which makes its tools when it is asked"),
+    (McpToolSpec(BasicMCPClient("python")), "the tool spec McpToolSpec, which makes its tools when it is asked"),
+    (BasicMCPClient("python"), "the MCP client BasicMCPClient, which calls a server's tools"),
+    (ClientSession.__new__(ClientSession), "the MCP client ClientSession, which calls a server's tools"),
+    (MultiServerMCPClient({}), "the MCP client MultiServerMCPClient, which calls a server's tools"),
+]
+
+
+@pytest.mark.parametrize(("source", "line"), SOURCES)
+def test_what_makes_tools_or_calls_a_servers_is_unknown(guard: Guard, source: Any, line: str) -> None:
+    """Held by an application's own code, with a guard in front of that or none."""
+
+    def asking(a: int) -> Any:
+        return source
+
+    for held in (source, [asking], {"asking": asking}, guard_tools([calling(asking)], guard)):
+        assert line in reachable_tools(held).unknown
+        with pytest.raises(UnguardedTools, match="it is not known what is behind"):
+            assert_all_guarded(held)
+        assert_all_guarded(held, allow_unknown=True)
+
+
+def test_a_guarded_tool_of_a_source_calls_that_tool_alone(guard: Guard) -> None:
+    """A tool that a framework made of a source, or that is a method of one, is no source itself."""
+    assert_all_guarded(guard_tools([StructuredTool.from_function(Orders().refund, name="one")], guard))
+    listed = mcp.types.Tool(name="two", inputSchema={"type": "object", "properties": {}})
+    session = ClientSession.__new__(ClientSession)
+    assert_all_guarded(guard_tools([convert_mcp_tool_to_langchain_tool(session, listed)], guard))
 
 
 def test_more_than_can_be_looked_at_is_unknown(guard: Guard, monkeypatch: pytest.MonkeyPatch) -> None:

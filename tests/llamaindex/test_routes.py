@@ -24,7 +24,9 @@ from llama_index.core.tools import (
 )
 from llama_index.core.tools.calling import acall_tool, acall_tool_with_selection, call_tool, call_tool_with_selection
 from llama_index.core.tools.ondemand_loader_tool import OnDemandLoaderTool
+from llama_index.core.tools.tool_spec.base import BaseToolSpec
 from llama_index.core.tools.tool_spec.load_and_search import LoadAndSearchToolSpec
+from llama_index.tools.mcp import BasicMCPClient, McpToolSpec
 
 from guarded_core import (
     DuplicateTool,
@@ -408,6 +410,38 @@ class TestAssertAllGuarded:
         assert line.startswith("it is not known what is behind ")
         assert line.endswith("makes: what FunctionAgent makes as it runs")
         assert_all_guarded(agent, allow_unknown=True)
+
+    def test_a_source_of_tools_is_unknown(self, guard: Guard) -> None:
+        """A tool spec or an MCP client that a guarded tool's own code holds; a guarded tool of one is no source."""
+
+        class Orders(BaseToolSpec):
+            spec_functions = ["refund"]  # noqa: RUF012
+
+            def refund(self, order: str) -> str:
+                """Refund."""
+                return order
+
+        def holding(source: Any) -> Any:
+            def holds(question: str) -> str:
+                return str(source)
+
+            return holds
+
+        client = BasicMCPClient("python")
+        for source, named in (
+            (Orders(), "the tool spec Orders"),
+            (McpToolSpec(client), "the tool spec McpToolSpec"),
+            (client, "the MCP client BasicMCPClient"),
+        ):
+            agent = self.agent(tools=[guard_tool(holding(source), guard, risk="read_only")])
+            assert any(line.startswith(f"it is not known what is behind {named}") for line in self.found(agent))
+            assert_all_guarded(agent, allow_unknown=True)
+        (refund,) = Orders().to_tool_list()
+        listed = McpToolSpec(client)._create_tool_fn("two")
+        far = FunctionTool.from_defaults(async_fn=listed, name="two", description="d")
+        schema = {"type": "object", "properties": {}}
+        far_guarded = guard_tool(far, guard, risk="read_only", schema=schema)
+        assert_all_guarded(self.agent(tools=[guard_tool(refund, guard, risk="read_only"), far_guarded]))
 
     def test_own_ways_of_calling_are_named(self, read: GuardedTool) -> None:
         """A subclass, or an object, that finds or calls tools its own way."""

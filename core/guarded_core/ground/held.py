@@ -24,6 +24,14 @@ _MACHINERY = ("logging", "asyncio", "_asyncio", "threading", "_thread", "concurr
 _AGENTS = ("langchain", "langgraph", "llama_index", "workflows", "deepagents")
 # Packages whose own globals and classes lead everywhere, and to nothing that an application gave them.
 _FRAMEWORKS = (*_AGENTS, "guarded_core", "guarded_langchain", "guarded_llamaindex", "langsmith", "pydantic")
+# What makes tools, or calls a server's, when it is asked: packages and their classes, which need not be installed.
+_TOOL_SOURCES = {
+    ("llama_index", "BaseToolSpec"): "the tool spec {}, which makes its tools when it is asked",
+    ("llama_index", "BasicMCPClient"): "the MCP client {}, which calls a server's tools",
+    ("langchain_mcp_adapters", "MultiServerMCPClient"): "the MCP client {}, which calls a server's tools",
+    ("mcp", "ClientSession"): "the MCP client {}, which calls a server's tools",
+    ("fastmcp", "Client"): "the MCP client {}, which calls a server's tools",
+}
 
 
 class Walk:
@@ -53,6 +61,8 @@ class Walk:
                 self.unseen[f"what comes after {_MAX_VISITED} objects"] = None
                 return
             self._seen[id(held)] = held
+            if (source := _tool_source(held)) is not None:
+                self.unseen[source] = None
             waiting.extend(inside(held))
 
     def parts(self, held: Any) -> Iterator[Any]:
@@ -64,7 +74,10 @@ class Walk:
         elif isinstance(held, weakref.ref):
             yield held()
         elif inspect.ismethod(held):
-            yield from (held.__self__, held.__func__)
+            # A tool made of a source's method is not the source.
+            of_source = _tool_source(held.__self__) is not None
+            yield from (self.parts(held.__self__) if of_source else (held.__self__,))
+            yield held.__func__
         elif isinstance(held, types.BuiltinMethodType | types.MethodWrapperType):
             yield held.__self__
         elif inspect.isfunction(held):
@@ -89,11 +102,15 @@ class Walk:
 
     def _of_function(self, function: types.FunctionType) -> Iterator[Any]:
         yield from (function.__defaults__, function.__kwdefaults__, vars(function))
+        is_frameworks = _leads_nowhere(function.__globals__.get("__name__", ""))
         for cell in function.__closure__ or ():
             try:
-                yield cell.cell_contents
+                held = cell.cell_contents
             except ValueError:  # not filled yet
                 continue
+            # A tool that a framework made of a source calls one tool of it; an application's code could call them all.
+            if not (is_frameworks and _tool_source(held) is not None):
+                yield held
         if self._follows(function.__globals__):
             yield from self._named(function)
 
@@ -166,6 +183,20 @@ class Walk:
         except Exception:
             self.unseen[f"{type(held).__qualname__}: its {name} cannot be read"] = None
             return None
+
+
+def names_of(code: types.CodeType) -> frozenset[str]:
+    """The names that code uses: globals, attributes, and those in the functions inside it."""
+    return _names(code)[0]
+
+
+def _tool_source(held: object) -> str | None:
+    """What to say of an object that has tools only when it is asked for them; None for anything else."""
+    for kind in type(held).__mro__:
+        line = _TOOL_SOURCES.get((kind.__module__.partition(".")[0], kind.__name__))
+        if line is not None:
+            return line.format(type(held).__name__)
+    return None
 
 
 def _leads_nowhere(module: object) -> bool:
