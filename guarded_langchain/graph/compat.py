@@ -35,8 +35,10 @@ TAKES_BARE_VALUES = importlib.util.find_spec("langgraph") is not None and (
 try:
     from langgraph.config import get_config
     from langgraph.errors import GraphBubbleUp, GraphInterrupt
+    from langgraph.graph import StateGraph
     from langgraph.prebuilt import InjectedState, InjectedStore, ToolNode, ToolRuntime
     from langgraph.prebuilt.tool_node import ToolCallRequest
+    from langgraph.pregel import Pregel
     from langgraph.runtime import get_runtime
     from langgraph.types import Command, Interrupt
 except ImportError:  # LangGraph is optional: without it there is no graph to pause, and nothing that injects
@@ -334,12 +336,7 @@ def is_tool_node(held: object) -> bool:
 
 def is_graph(held: object) -> bool:
     """Whether this is a graph, compiled or not."""
-    if not HAS_LANGGRAPH:
-        return False
-    from langgraph.graph import StateGraph
-    from langgraph.pregel import Pregel
-
-    return isinstance(held, StateGraph | Pregel)
+    return HAS_LANGGRAPH and isinstance(held, StateGraph | Pregel)
 
 
 def remote_graph(held: object) -> str | None:
